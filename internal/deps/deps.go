@@ -1,0 +1,31 @@
+// Package deps pins what the helpers build with until integration; deleted then.
+package deps
+
+import (
+	_ "github.com/aperturerobotics/protobuf-go-lite"
+	_ "github.com/cloudevents/sdk-go/v2/event"
+	_ "github.com/goccy/go-yaml"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/quagmt/udecimal"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/spf13/cobra"
+	_ "github.com/stripe/stripe-go/v79"
+	_ "github.com/stripe/stripe-go/v79/billing/meterevent"
+	_ "github.com/stripe/stripe-go/v79/form"
+	_ "github.com/tetratelabs/wazero"
+	_ "github.com/tetratelabs/wazero/experimental"
+	_ "github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	_ "github.com/vbauerster/mpb/v8"
+	_ "go.opentelemetry.io/otel"
+	_ "go.opentelemetry.io/otel/exporters/prometheus"
+	_ "go.opentelemetry.io/otel/metric"
+	_ "go.opentelemetry.io/otel/sdk/metric"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sys/unix"
+	_ "golang.org/x/term"
+	_ "golang.org/x/time/rate"
+	_ "pgregory.net/rapid"
+	_ "zombiezen.com/go/sqlite"
+	_ "zombiezen.com/go/sqlite/sqlitex"
+)

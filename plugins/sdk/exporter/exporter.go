@@ -1,0 +1,233 @@
+// Package exporter is the contract of an exporter: what it says of itself, what
+// it is handed, and what it may answer. See docs/write-an-exporter.md.
+package exporter
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+)
+
+// Exporter turns usage into requests to one provider.
+//
+// The host calls Describe, then Configure once, then Deliver any number of
+// times, then Close. It never calls one instance from two goroutines at once.
+type Exporter interface {
+	// Describe returns the manifest. It uses no capability, works before
+	// Configure and always answers the same.
+	Describe(ctx context.Context) (Manifest, error)
+	// Configure takes the operator's settings. It fails with tag invalid,
+	// naming the field and the rule.
+	Configure(ctx context.Context, c Configuration) error
+	// Deliver reports items and answers one outcome for each. An item
+	// without an answer, or with two, is uncertain. It must not change an
+	// item's identifier, nor derive one from time or randomness. Problems of
+	// the provider are outcomes, never errors.
+	Deliver(ctx context.Context, d Delivery) ([]ItemOutcome, error)
+	// Close releases what the instance holds.
+	Close(ctx context.Context) error
+}
+
+// New builds an exporter on the capabilities that it was granted.
+type New func(host capability.Host) Exporter
+
+// CorrectionMode says how a provider takes back usage.
+type CorrectionMode string
+
+// Correction modes.
+const (
+	CorrectNone     CorrectionMode = "none"
+	CorrectCancel   CorrectionMode = "cancel"
+	CorrectNegative CorrectionMode = "negative"
+	CorrectTotal    CorrectionMode = "replace_total"
+)
+
+// Manifest is what an exporter declares. Limits here and in the operator's
+// configuration are both obeyed: the smaller counts.
+type Manifest struct {
+	Name    string
+	Version string
+
+	// IdentifierMaxLength is the provider's limit in characters.
+	IdentifierMaxLength int
+	// IdentifierHorizon is how long the provider promises to recognise a
+	// repeated identifier, less a margin. Zero: for ever.
+	IdentifierHorizon time.Duration
+
+	// Window bounds the age of what the provider accepts. Zero: unbounded.
+	WindowPast   time.Duration
+	WindowFuture time.Duration
+
+	Values ValueDomain
+
+	MaxBatch int // items in one Deliver; 1 to 500
+	// Rate is requests per second to one destination, Concurrency requests
+	// in flight there.
+	Rate        int
+	Concurrency int
+	// SerialBy names the item fields of which equal combinations are sent
+	// one after another: "customer", "event_name". Empty: no such limit.
+	SerialBy []string
+
+	Corrections CorrectionMode
+
+	// Capabilities are what the plugin asks of the host.
+	Capabilities []capability.Name
+	// Hosts are the host names, "api.stripe.com", that it calls over https.
+	Hosts   []string
+	Secrets []Secret
+
+	// MappingKeys are the keys that a feature's mapping must have.
+	MappingKeys []string
+	// NeedsAccount is set if an item cannot be sent without an account.
+	NeedsAccount bool
+
+	// Answers are the patterns by which the host itself recognises what an
+	// answer means. First match counts.
+	Answers []AnswerPattern
+}
+
+// ValueDomain is the set of numbers that the provider can express.
+type ValueDomain struct {
+	SignificantDigits int // 0: unlimited
+	MaxDecimals       int // -1: unlimited
+	Negative          bool
+	Zero              bool
+}
+
+// Secret is a value that the host adds to requests; the plugin only names it.
+type Secret struct {
+	Name string
+	// Header receives Prefix + value: "Authorization", "Bearer ".
+	Header string
+	Prefix string
+}
+
+// AnswerClass is what an answer pattern recognises.
+type AnswerClass string
+
+// Classes of an answer.
+const (
+	AnswerDuplicate AnswerClass = "duplicate" // our own identifier was taken before
+	AnswerRefused   AnswerClass = "refused"   // refused for good: nothing can mend this event
+	AnswerMendable  AnswerClass = "mendable"  // refused until an operator mends something
+)
+
+// AnswerPattern recognises an answer by its status and a field of its JSON
+// body. A duplicate must name our identifier: "{identifier}" in Contains stands
+// for the identifier of the item.
+type AnswerPattern struct {
+	Class  AnswerClass
+	Status int
+	// Path is a JSON pointer (RFC 6901) into the body, "/error/code".
+	Path string
+	// Equals matches if the value at Path is one of these; Contains if it
+	// holds this text. Exactly one is set.
+	Equals   []string
+	Contains string
+}
+
+// Configuration is what the operator set for one exporter.
+type Configuration struct {
+	// Name is the exporter's name in the configuration.
+	Name    string
+	Account string
+	Mode    string // test or live
+	BaseURL string // empty: the provider's own
+	// Settings are further settings of this plugin as a JSON object, or nil.
+	Settings json.RawMessage
+}
+
+// Delivery is a batch to report.
+type Delivery struct {
+	Items []Item
+	// Deadline is when the host stops waiting. What is not sent by then is
+	// taken back and tried again.
+	Deadline time.Time
+}
+
+// Item is one thing to report: a whole, frozen financial intent. Every field
+// but Attempt is the same at every attempt.
+type Item struct {
+	ID         string // echo it in the outcome
+	Identifier string // the provider's idempotency key
+	Attempt    int    // from 1
+	Kind       string // event, correction or usage_window
+	Account    string
+	Mode       string
+	Customer   string
+	Feature    string
+	Value      string // exact decimal, plain notation
+	Timestamp  time.Time
+	// PeriodStart and PeriodEnd bound the billing period, half-open.
+	PeriodStart time.Time
+	PeriodEnd   time.Time
+	// Mapping is how this feature is expressed at the provider.
+	Mapping map[string]string
+}
+
+// OutcomeKind is what became of an item.
+type OutcomeKind string
+
+// The outcomes.
+const (
+	Accepted        OutcomeKind = "accepted"
+	AcceptedEarlier OutcomeKind = "accepted_earlier" // the provider knows the identifier, same content
+	Retry           OutcomeKind = "retry"
+	RateLimited     OutcomeKind = "rate_limited"
+	Rejected        OutcomeKind = "rejected"
+	Conflict        OutcomeKind = "conflict" // same identifier, other content
+	Uncertain       OutcomeKind = "uncertain"
+)
+
+// OutcomeKinds lists them all.
+var OutcomeKinds = [...]OutcomeKind{Accepted, AcceptedEarlier, Retry, RateLimited, Rejected, Conflict, Uncertain}
+
+// ItemOutcome answers one item.
+type ItemOutcome struct {
+	ItemID      string
+	Kind        OutcomeKind
+	ProviderRef string        // the provider's name for it, if it gave one
+	RetryAfter  time.Duration // of retry and rate_limited; zero: the host decides
+	Code        string        // short, for programs
+	Message     string        // short, for people; sanitised by the host
+	// Mendable marks a rejection that an operator can mend (no such
+	// customer, meter missing). The item is then quarantined, not rejected.
+	Mendable bool
+}
+
+// HostClass is what the host saw of an item's exchange, whatever the plugin
+// says of it.
+type HostClass string
+
+// The classes of an exchange.
+const (
+	ClassNotSent      HostClass = "not_sent"
+	ClassSuccess      HostClass = "success"
+	ClassDuplicateOwn HostClass = "duplicate_own"
+	ClassRefused      HostClass = "refused"
+	ClassThrottled    HostClass = "throttled"
+	ClassIndefinite   HostClass = "indefinite"
+)
+
+// HostClasses lists them all.
+var HostClasses = [...]HostClass{ClassNotSent, ClassSuccess, ClassDuplicateOwn, ClassRefused, ClassThrottled, ClassIndefinite}
+
+// Exchange is the host's record of one request that covered an item.
+type Exchange struct {
+	Class HostClass
+	// Mendable accompanies refused.
+	Mendable   bool
+	Status     int
+	Code       string
+	Message    string
+	RequestID  string
+	RetryAfter time.Duration
+	StartedAt  time.Time
+	FinishedAt time.Time
+	// Breaker is set for answers that concern the destination and not the
+	// item: 401, 403, 404 of the endpoint.
+	Breaker bool
+}

@@ -1,0 +1,340 @@
+package storage
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// ItemState is where an outbox item stands. The engine owns the machine; a
+// store only keeps the value.
+type ItemState string
+
+// The seven states.
+const (
+	Pending     ItemState = "pending"
+	Leased      ItemState = "leased"
+	Accepted    ItemState = "accepted"
+	Confirmed   ItemState = "confirmed"
+	Uncertain   ItemState = "uncertain"
+	Rejected    ItemState = "rejected"
+	Quarantined ItemState = "quarantined"
+)
+
+// ItemStates lists all states, in the order in which people read them.
+var ItemStates = [...]ItemState{Pending, Leased, Accepted, Confirmed, Uncertain, Rejected, Quarantined}
+
+// SubjectKind says what an item reports.
+type SubjectKind string
+
+// The kinds of a subject.
+const (
+	SubjectEvent      SubjectKind = "event"
+	SubjectCorrection SubjectKind = "correction"
+	SubjectWindow     SubjectKind = "usage_window"
+)
+
+// Identity is the whole identity of an item. No part may be absent; an empty
+// string means "not applicable" and is itself a value.
+type Identity struct {
+	Tenant         string
+	SubjectKind    SubjectKind
+	SubjectRef     string
+	Exporter       string
+	Account        string
+	Mode           string
+	MappingVersion string
+}
+
+// NewItem is an item to insert. Payload is nil for an event: its payload is a
+// pure function of the event, the mapping and the columns here.
+type NewItem struct {
+	Identity Identity
+	// Digest is the hash of the identity: unique in the store, and the
+	// provider's idempotency key in hex.
+	Digest Hash
+	// SubjectKey is the hash of the identity without its mapping version:
+	// unique among items that are not superseded.
+	SubjectKey Hash
+	RouteID    int64
+	// SerialKey groups items of which the exporter allows one send at a
+	// time. Empty: no such limit.
+	SerialKey string
+	Customer  string
+	Payload   json.RawMessage
+	// QuarantineReason is empty for an item that may be sent.
+	QuarantineReason string
+	// Settled is set for reasons that nobody needs to act on.
+	Settled       bool
+	AttemptBudget int
+}
+
+// RouteDisposition says what a route does with usage.
+type RouteDisposition string
+
+// What a route can do.
+const (
+	RouteExport     RouteDisposition = "export"
+	RouteQuarantine RouteDisposition = "quarantine" // stage as feature_unmapped
+	RouteIgnore     RouteDisposition = "ignore"     // not this exporter's business
+)
+
+// AnyFeature is the Feature of a route that takes every feature without a
+// route of its own at the same destination.
+const AnyFeature = "*"
+
+// Route sends one feature to one destination from one point in the insertion
+// order onwards.
+type Route struct {
+	ID             int64
+	Exporter       string
+	Account        string
+	Mode           string
+	Feature        string // or AnyFeature
+	Disposition    RouteDisposition
+	MappingVersion string // empty unless Disposition is export
+	// AppliesAfter is the highest seq at the time the route was added: it
+	// applies to events inserted after it.
+	AppliesAfter int64
+	RetiredAt    time.Time // zero while in force
+}
+
+// Mapping is how one feature is expressed at a provider. Version is the hash of
+// Content; a mapping never changes.
+type Mapping struct {
+	Version string
+	Label   string          // the number or name in the configuration
+	Content json.RawMessage // canonical JSON object of strings
+}
+
+// RouteSet is everything stored about routes.
+type RouteSet struct {
+	Revision int64
+	Routes   []Route
+	Mappings []Mapping
+}
+
+// RouteChange is applied if the revision still is Revision. Mappings that exist
+// with equal content are left alone.
+type RouteChange struct {
+	Revision int64
+	Mappings []Mapping
+	Add      []Route // IDs, AppliesAfter and RetiredAt are assigned by the store
+	Retire   []int64
+}
+
+// ClaimRequest asks for work on the routes of one destination.
+//
+// In one transaction, by the store's clock, the adapter takes at most Limit
+// items that are (pending and due) or (leased and expired), not superseded, on
+// the given routes, oldest due time first, skipping what others hold. An item
+// whose serial key is held by a live lease is skipped; a claim may take many
+// items of one serial key.
+//
+// If an expired lease is taken, it is the only item of the claim: an item that
+// kills its worker takes nobody with it. Re-claiming sets unresolved, and
+// first_unresolved_at to the old claimed_at unless it is set already.
+//
+// An item whose attempts have reached its budget, or that is unresolved with
+// first_unresolved_at absent or older than Horizon, is not handed out: it
+// moves to uncertain with the code of [Exhausted] and its lease token raised.
+//
+// What is handed out gets attempts+1, lease_token+1, claimed_at, the lease, and
+// first_attempt_at if it had none.
+type ClaimRequest struct {
+	Owner   string // who claims: random for each process
+	Routes  []int64
+	Limit   int
+	Lease   time.Duration
+	Horizon time.Duration // zero: no horizon
+}
+
+// Codes that a claim writes as the last error of an exhausted item.
+const (
+	CodeAttemptsExhausted = "attempts_exhausted"
+	CodeHorizonPassed     = "horizon_passed"
+)
+
+// Claim is what a worker got.
+type Claim struct {
+	Items     []ClaimedItem
+	Exhausted []Exhausted
+}
+
+// Exhausted is an item that the claim moved to uncertain instead.
+type Exhausted struct {
+	ItemID int64
+	Code   string
+}
+
+// ClaimedItem is an item under lease, with all that its payload is made of.
+type ClaimedItem struct {
+	ItemID         int64
+	Identity       Identity
+	Digest         Hash
+	RouteID        int64
+	SerialKey      string
+	Customer       string
+	Payload        json.RawMessage
+	Event          Event // of an item of kind event
+	Mapping        Mapping
+	LeaseToken     int64
+	Attempts       int // this one included
+	AttemptBudget  int
+	Unresolved     bool // before this attempt
+	FirstAttemptAt time.Time
+}
+
+// Expect is the predicate of a conditional update; a nil pointer is not tested.
+// Every expectation also requires that the item is not superseded.
+type Expect struct {
+	State          ItemState
+	LeaseToken     *int64
+	MappingVersion *string
+	Unresolved     *bool
+}
+
+// Change is what a conditional update sets. Leaving leased always clears the
+// lease's owner and expiry. A nil pointer or false leaves a column as it is.
+type Change struct {
+	State ItemState
+	// NextAttemptAfter sets next_attempt_at to the store's now plus this.
+	NextAttemptAfter *time.Duration
+	// ReturnAttempt takes one from attempts: nothing was sent.
+	ReturnAttempt bool
+	// MarkUnresolved sets unresolved, and first_unresolved_at to claimed_at
+	// unless it is set already.
+	MarkUnresolved   bool
+	ProviderRef      *string
+	AcceptedNow      bool
+	ConfirmedNow     bool
+	ConfirmedBy      *string
+	LastError        *ItemError
+	QuarantineReason *string
+	// Settled sets settled_at to now, or clears it.
+	Settled *bool
+}
+
+// Transition is one conditional update and the attempt that led to it.
+type Transition struct {
+	ItemID  int64
+	Expect  Expect
+	Set     Change
+	Attempt *Attempt
+}
+
+// TransitionResult says how many rows a transition changed: 0 or 1.
+type TransitionResult struct {
+	ItemID int64
+	Rows   int
+}
+
+// ItemError is a sanitised failure: a code, a status and at most 200 characters
+// of message, never a secret.
+type ItemError struct {
+	Code    string `json:"code"`
+	Status  int    `json:"status,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Attempt is one line of the append-only log of what the host saw.
+type Attempt struct {
+	ItemID     int64     `json:"-"`
+	LeaseToken int64     `json:"lease_token"`
+	Owner      string    `json:"owner"`
+	StartedAt  time.Time `json:"started_at"`
+	FinishedAt time.Time `json:"finished_at"`
+	// HostClass is what the host saw on the wire, Outcome what the plugin said.
+	HostClass string `json:"host_class"`
+	Outcome   string `json:"outcome"`
+	// Evidence is who vouches for it: host, plugin or none.
+	Evidence  string `json:"evidence"`
+	Status    int    `json:"status,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+	Code      string `json:"code,omitempty"`
+	Message   string `json:"message,omitempty"`
+	// Decided is the state the engine asked for; Fenced that the write
+	// changed nothing because the lease was lost.
+	Decided ItemState `json:"decided"`
+	Fenced  bool      `json:"fenced"`
+}
+
+// Item is an item as people see it.
+type Item struct {
+	ItemID            int64
+	Identity          Identity
+	Digest            Hash
+	RouteID           int64
+	Feature           string
+	Customer          string
+	SerialKey         string
+	State             ItemState
+	Attempts          int
+	AttemptBudget     int
+	Unresolved        bool
+	FirstAttemptAt    time.Time
+	FirstUnresolvedAt time.Time
+	NextAttemptAt     time.Time
+	ClaimedAt         time.Time
+	LeaseOwner        string
+	LeaseExpiresAt    time.Time
+	LeaseToken        int64
+	ProviderRef       string
+	AcceptedAt        time.Time
+	ConfirmedAt       time.Time
+	ConfirmedBy       string
+	Disputed          string
+	LastError         *ItemError
+	QuarantineReason  string
+	SettledAt         time.Time
+	SupersededBy      int64
+	CreatedAt         time.Time
+}
+
+// ItemDetail is an item with all that its payload is made of and its history.
+type ItemDetail struct {
+	Item     Item
+	Event    *Event // of an item of kind event
+	Mapping  Mapping
+	Payload  json.RawMessage // stored payload, nil when derived
+	Attempts []Attempt
+}
+
+// ItemQuery selects items with an id greater than After, at most Limit (1 to
+// 1000). Empty filters select everything.
+type ItemQuery struct {
+	After    int64
+	Limit    int
+	State    ItemState
+	Tenant   string
+	Exporter string
+	Feature  string
+	Reason   string
+	// SubjectRef selects the items of one event, correction or window.
+	SubjectRef string
+}
+
+// ItemPage is a page of items. Next is the cursor to go on from.
+type ItemPage struct {
+	Items []Item
+	Next  int64
+	More  bool
+}
+
+// OutboxStats is a count of items by exporter and state.
+type OutboxStats struct {
+	Counts []ItemCount
+	// OldestPending is the age of the oldest pending item by its creation;
+	// zero when none is pending.
+	OldestPending time.Duration
+	// FencedAttempts counts log lines whose write was fenced out.
+	FencedAttempts int64
+}
+
+// ItemCount counts the items of one exporter in one state. Open counts those
+// that are not settled.
+type ItemCount struct {
+	Exporter string
+	State    ItemState
+	Items    int64
+	Open     int64
+}
