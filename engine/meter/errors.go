@@ -1,0 +1,56 @@
+package meter
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+)
+
+// Errors is everything that is wrong with an input. It is never empty when it
+// is returned as an error. errors.Is and errors.As look into each.
+type Errors []*sdk.Error
+
+// Error lists them.
+func (e Errors) Error() string {
+	texts := make([]string, len(e))
+	for i, err := range e {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns each error.
+func (e Errors) Unwrap() []error {
+	out := make([]error, len(e))
+	for i, err := range e {
+		out[i] = err
+	}
+	return out
+}
+
+// Err returns e as an error, nil if there is none.
+func (e Errors) Err() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+// At returns a copy of e that concerns item i (from zero) of a batch: the
+// index is set and fields read "events[3].quantity".
+func (e Errors) At(i int) Errors { return e }
+
+// AsErrors returns the tagged errors of err: itself if it is [Errors], the one
+// in its chain otherwise; nil if there is none.
+func AsErrors(err error) Errors {
+	var all Errors
+	if errors.As(err, &all) {
+		return all
+	}
+	var one *sdk.Error
+	if errors.As(err, &one) {
+		return Errors{one}
+	}
+	return nil
+}
