@@ -1,0 +1,170 @@
+package wirev1
+
+import (
+	"fmt"
+
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+)
+
+// EncodeManifest encodes a DescribeAnswer.
+func EncodeManifest(m exporter.Manifest) []byte {
+	return encode(&DescribeAnswer{Manifest: manifestMessage(m)})
+}
+
+// DecodeManifest decodes a DescribeAnswer. Unlike elsewhere, an enum value that
+// this version does not know is an error: a host that misreads a manifest would
+// misread the money.
+func DecodeManifest(data []byte) (exporter.Manifest, error) {
+	var m DescribeAnswer
+	if err := decode("DescribeAnswer", data, boundsManifest, &m); err != nil {
+		return exporter.Manifest{}, err
+	}
+	return manifestValue(m.GetManifest())
+}
+
+func manifestMessage(m exporter.Manifest) *Manifest {
+	out := &Manifest{
+		Name:                m.Name,
+		Version:             m.Version,
+		IdentifierMaxLength: int64(m.IdentifierMaxLength),
+		IdentifierHorizon:   micros(m.IdentifierHorizon),
+		WindowPast:          micros(m.WindowPast),
+		WindowFuture:        micros(m.WindowFuture),
+		Values: &ValueDomain{
+			SignificantDigits: int64(m.Values.SignificantDigits),
+			MaxDecimals:       int64(m.Values.MaxDecimals),
+			Negative:          m.Values.Negative,
+			Zero:              m.Values.Zero,
+		},
+		MaxBatch:     int64(m.MaxBatch),
+		Rate:         int64(m.Rate),
+		Concurrency:  int64(m.Concurrency),
+		SerialBy:     strs(m.SerialBy),
+		Corrections:  correctionMessage(m.Corrections),
+		Hosts:        strs(m.Hosts),
+		MappingKeys:  strs(m.MappingKeys),
+		NeedsAccount: m.NeedsAccount,
+	}
+	for _, c := range m.Capabilities {
+		out.Capabilities = append(out.Capabilities, string(c))
+	}
+	for _, s := range m.Secrets {
+		out.Secrets = append(out.Secrets, &Secret{Name: s.Name, Header: s.Header, Prefix: s.Prefix})
+	}
+	for _, a := range m.Answers {
+		out.Answers = append(out.Answers, &AnswerPattern{
+			Class:    classMessage(a.Class),
+			Status:   int64(a.Status),
+			Path:     a.Path,
+			Equals:   strs(a.Equals),
+			Contains: a.Contains,
+		})
+	}
+	return out
+}
+
+func manifestValue(m *Manifest) (exporter.Manifest, error) {
+	v := m.GetValues()
+	out := exporter.Manifest{
+		Name:                m.GetName(),
+		Version:             m.GetVersion(),
+		IdentifierMaxLength: count(m.GetIdentifierMaxLength()),
+		IdentifierHorizon:   duration(m.GetIdentifierHorizon()),
+		WindowPast:          duration(m.GetWindowPast()),
+		WindowFuture:        duration(m.GetWindowFuture()),
+		Values: exporter.ValueDomain{
+			SignificantDigits: count(v.GetSignificantDigits()),
+			MaxDecimals:       count(v.GetMaxDecimals()),
+			Negative:          v.GetNegative(),
+			Zero:              v.GetZero(),
+		},
+		MaxBatch:     count(m.GetMaxBatch()),
+		Rate:         count(m.GetRate()),
+		Concurrency:  count(m.GetConcurrency()),
+		SerialBy:     strs(m.GetSerialBy()),
+		Hosts:        strs(m.GetHosts()),
+		MappingKeys:  strs(m.GetMappingKeys()),
+		NeedsAccount: m.GetNeedsAccount(),
+	}
+	var ok bool
+	if out.Corrections, ok = correctionValue(m.GetCorrections()); !ok {
+		return exporter.Manifest{}, fmt.Errorf("decode DescribeAnswer: %w: corrections has a value of a later version", ErrMalformed)
+	}
+	for _, c := range m.GetCapabilities() {
+		out.Capabilities = append(out.Capabilities, capability.Name(c))
+	}
+	for _, s := range m.GetSecrets() {
+		out.Secrets = append(out.Secrets, exporter.Secret{Name: s.GetName(), Header: s.GetHeader(), Prefix: s.GetPrefix()})
+	}
+	for i, a := range m.GetAnswers() {
+		class, ok := classValue(a.GetClass())
+		if !ok {
+			return exporter.Manifest{}, fmt.Errorf("decode DescribeAnswer: %w: answers[%d].class has a value of a later version", ErrMalformed, i)
+		}
+		out.Answers = append(out.Answers, exporter.AnswerPattern{
+			Class:    class,
+			Status:   count(a.GetStatus()),
+			Path:     a.GetPath(),
+			Equals:   strs(a.GetEquals()),
+			Contains: a.GetContains(),
+		})
+	}
+	return out, nil
+}
+
+func correctionMessage(c exporter.CorrectionMode) CorrectionMode {
+	switch c {
+	case exporter.CorrectNone:
+		return CorrectionMode_CORRECTION_MODE_NONE
+	case exporter.CorrectCancel:
+		return CorrectionMode_CORRECTION_MODE_CANCEL
+	case exporter.CorrectNegative:
+		return CorrectionMode_CORRECTION_MODE_NEGATIVE
+	case exporter.CorrectTotal:
+		return CorrectionMode_CORRECTION_MODE_REPLACE_TOTAL
+	}
+	return CorrectionMode_CORRECTION_MODE_UNSPECIFIED
+}
+
+func correctionValue(c CorrectionMode) (exporter.CorrectionMode, bool) {
+	switch c {
+	case CorrectionMode_CORRECTION_MODE_UNSPECIFIED:
+		return "", true
+	case CorrectionMode_CORRECTION_MODE_NONE:
+		return exporter.CorrectNone, true
+	case CorrectionMode_CORRECTION_MODE_CANCEL:
+		return exporter.CorrectCancel, true
+	case CorrectionMode_CORRECTION_MODE_NEGATIVE:
+		return exporter.CorrectNegative, true
+	case CorrectionMode_CORRECTION_MODE_REPLACE_TOTAL:
+		return exporter.CorrectTotal, true
+	}
+	return "", false
+}
+
+func classMessage(c exporter.AnswerClass) AnswerClass {
+	switch c {
+	case exporter.AnswerDuplicate:
+		return AnswerClass_ANSWER_CLASS_DUPLICATE
+	case exporter.AnswerRefused:
+		return AnswerClass_ANSWER_CLASS_REFUSED
+	case exporter.AnswerMendable:
+		return AnswerClass_ANSWER_CLASS_MENDABLE
+	}
+	return AnswerClass_ANSWER_CLASS_UNSPECIFIED
+}
+
+func classValue(c AnswerClass) (exporter.AnswerClass, bool) {
+	switch c {
+	case AnswerClass_ANSWER_CLASS_UNSPECIFIED:
+		return "", true
+	case AnswerClass_ANSWER_CLASS_DUPLICATE:
+		return exporter.AnswerDuplicate, true
+	case AnswerClass_ANSWER_CLASS_REFUSED:
+		return exporter.AnswerRefused, true
+	case AnswerClass_ANSWER_CLASS_MENDABLE:
+		return exporter.AnswerMendable, true
+	}
+	return "", false
+}
