@@ -2,11 +2,24 @@ package canon
 
 import (
 	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
+
+// The first fields of what is hashed: kind and version of the form.
+const (
+	eventForm      = "fencepost-event-v1"
+	cloudEventForm = "fencepost-cloudevent-v1"
+)
+
+// timeForm has exactly six decimals; formatting cuts, it does not round.
+const timeForm = "2006-01-02T15:04:05.000000Z"
 
 // EventHash is the digest of an event's content: feature, quantity, time, kind,
 // original event id, dimensions and metadata. Tenant and event id are not part
@@ -16,11 +29,37 @@ import (
 // A zero OccurredAt is hashed as absent: pass the event without the time that
 // was assigned to it to get the dedupe hash of an event that came without one.
 // No dimensions and empty dimensions are equal, and so are no metadata and {}.
+// The empty kind is usage.
 //
 // It fails with tag invalid, naming the field, when a text is not UTF-8 or the
 // metadata is not a JSON object that [JSON] accepts.
 func EventHash(e storage.Event) (storage.Hash, error) {
-	return storage.Hash{}, sdk.Invalid("", "not built yet")
+	kind := e.Kind
+	if kind == "" {
+		kind = storage.Usage
+	}
+	for _, text := range []struct{ field, value string }{
+		{"feature", e.Feature}, {"kind", string(kind)}, {"original_event_id", e.OriginalEventID},
+	} {
+		if !utf8.ValidString(text.value) {
+			return storage.Hash{}, sdk.Invalid(text.field, "valid UTF-8")
+		}
+	}
+	dimensions, err := object("dimensions", e.Dimensions)
+	if err != nil {
+		return storage.Hash{}, err
+	}
+	metadata := []byte("{}")
+	if len(e.Metadata) > 0 {
+		if metadata, err = JSON(e.Metadata); err != nil {
+			return storage.Hash{}, within("metadata", err)
+		}
+		if KindOf(metadata) != Object {
+			return storage.Hash{}, sdk.Invalid("metadata", "a JSON object")
+		}
+	}
+	return Digest(eventForm, e.Feature, e.Quantity.String(), timeText(e.OccurredAt), string(kind),
+		e.OriginalEventID, string(dimensions), string(metadata)), nil
 }
 
 // CloudEvent is what [CloudEventHash] covers: the whole event as it came.
@@ -36,15 +75,62 @@ type CloudEvent struct {
 }
 
 // CloudEventHash is the digest of a whole CloudEvent. It decides between
-// duplicate and conflict and does not depend on any meter.
+// duplicate and conflict and does not depend on any meter. A zero time is
+// hashed as absent; absent data differs from empty data.
+//
+// It fails with tag invalid, naming the field, when a text is not UTF-8 or the
+// data is not JSON that [JSON] accepts.
 func CloudEventHash(e CloudEvent) (storage.Hash, error) {
-	return storage.Hash{}, sdk.Invalid("", "not built yet")
+	attributes, err := object("attributes", e.Attributes)
+	if err != nil {
+		return storage.Hash{}, err
+	}
+	kind, data := "none", ""
+	switch {
+	case e.Data != nil:
+		canonical, err := JSON(e.Data)
+		if err != nil {
+			return storage.Hash{}, within("data", err)
+		}
+		kind, data = "json", string(canonical)
+	case e.Bytes != nil:
+		kind, data = "bytes", string(e.Bytes)
+	}
+	return Digest(cloudEventForm, string(attributes), timeText(e.Time), kind, data), nil
 }
 
-// JSON returns the canonical text of one JSON value: no insignificant space,
-// object keys sorted by their bytes, numbers by their exact value, strings with
-// the fewest escapes and no Unicode normalisation.
-//
-// It refuses invalid UTF-8, lone surrogates, an object that repeats a key, more
-// than 32 levels and anything after the value. Its errors never hold input.
-func JSON(raw []byte) ([]byte, error) { return nil, sdk.Invalid("", "not built yet") }
+// timeText is the canonical text of a time, empty for an absent one.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(timeForm)
+}
+
+// object is the canonical JSON object of texts.
+func object(field string, texts map[string]string) ([]byte, error) {
+	out := []byte{'{'}
+	for i, key := range slices.Sorted(maps.Keys(texts)) {
+		if !utf8.ValidString(key) || !utf8.ValidString(texts[key]) {
+			return nil, sdk.Invalid(field, "valid UTF-8")
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendString(out, key)
+		out = append(out, ':')
+		out = appendString(out, texts[key])
+	}
+	return append(out, '}'), nil
+}
+
+// within names the field that an error of this package is about.
+func within(field string, err error) error {
+	var e *sdk.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	named.Field = field
+	return &named
+}
