@@ -1,0 +1,238 @@
+package outbox
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// Reason is why an item may not be sent. Empty: it may.
+type Reason string
+
+// The reasons of a quarantine.
+const (
+	ReasonNone Reason = ""
+
+	// Decided by the engine from the event, before any route is looked at.
+	ReasonFeatureBuffered       Reason = "feature_buffered"
+	ReasonPeriodBuffered        Reason = "period_buffered"
+	ReasonAttributionUnresolved Reason = "attribution_unresolved"
+	ReasonOriginalIneligible    Reason = "original_ineligible"
+	ReasonPlanUnresolved        Reason = "plan_unresolved"
+
+	// Decided here.
+	ReasonFeatureUnmapped         Reason = "feature_unmapped"
+	ReasonNoCustomer              Reason = "no_customer"
+	ReasonNoAccount               Reason = "no_account"
+	ReasonModeMismatch            Reason = "mode_mismatch"
+	ReasonAccountMismatch         Reason = "account_mismatch"
+	ReasonTimestampWindow         Reason = "timestamp_window"
+	ReasonValueDomain             Reason = "value_domain"
+	ReasonCorrectionInexpressible Reason = "correction_inexpressible"
+	ReasonPayloadInvalid          Reason = "payload_invalid"
+	ReasonProviderRefused         Reason = CodeProviderRefused
+)
+
+// BornSettled reports whether nobody needs to act on an item of this reason.
+func (r Reason) BornSettled() bool {
+	return r == ReasonFeatureBuffered || r == ReasonPeriodBuffered
+}
+
+// Destination is one account of one exporter in one mode.
+type Destination struct {
+	Exporter string
+	Account  string
+	Mode     string
+}
+
+// DestinationOf returns where a route leads.
+func DestinationOf(r storage.Route) Destination {
+	return Destination{Exporter: r.Exporter, Account: r.Account, Mode: r.Mode}
+}
+
+// Check says whether a destination can take an item now: the first reason, in a
+// fixed order, why not. It is asked when the item is made and again before it
+// is sent, because time passes in between.
+func Check(m exporter.Manifest, dest Destination, item exporter.Item, now time.Time) Reason {
+	switch {
+	case item.Mode != dest.Mode:
+		return ReasonModeMismatch
+	case item.Account != dest.Account:
+		return ReasonAccountMismatch
+	case m.NeedsAccount && item.Account == "":
+		return ReasonNoAccount
+	case !mapped(m.MappingKeys, item.Mapping):
+		return ReasonFeatureUnmapped
+	case item.Customer == "":
+		return ReasonNoCustomer
+	case m.IdentifierMaxLength > 0 && len(item.Identifier) > m.IdentifierMaxLength:
+		return ReasonPayloadInvalid
+	}
+	value, err := decimal.ParseTotal(item.Value)
+	if err != nil || item.Timestamp.IsZero() {
+		return ReasonPayloadInvalid
+	}
+	if !inDomain(m.Values, value) {
+		return ReasonValueDomain
+	}
+	if outside(m, item.Timestamp, now) {
+		return ReasonTimestampWindow
+	}
+	return ReasonNone
+}
+
+func mapped(keys []string, fields map[string]string) bool {
+	for _, k := range keys {
+		if fields[k] == "" {
+			return false
+		}
+	}
+	return true
+}
+
+func inDomain(v exporter.ValueDomain, d decimal.Decimal) bool {
+	switch {
+	case d.IsZero():
+		return v.Zero
+	case d.Sign() < 0 && !v.Negative:
+		return false
+	case v.SignificantDigits > 0 && d.SignificantDigits() > v.SignificantDigits:
+		return false
+	case v.MaxDecimals >= 0 && d.Scale() > v.MaxDecimals:
+		return false
+	}
+	return true
+}
+
+func outside(m exporter.Manifest, at, now time.Time) bool {
+	if m.WindowPast > 0 && at.Before(now.Add(-m.WindowPast)) {
+		return true
+	}
+	return m.WindowFuture > 0 && at.After(now.Add(m.WindowFuture))
+}
+
+// Enqueue is what the items of one event are made of. Nothing in it is changed.
+type Enqueue struct {
+	Event storage.Event
+	// Routes are all stored routes, retired ones included, and Mappings the
+	// stored mappings by version.
+	Routes   []storage.Route
+	Mappings map[string]storage.Mapping
+	// Manifests are those of the exporters that this host runs, by their
+	// configured name. For any other exporter only what the store knows is
+	// checked; the host that runs it checks again before it sends.
+	Manifests map[string]exporter.Manifest
+	// Customers names the tenant at each exporter.
+	Customers map[string]string
+	// Reason is what the engine already holds against exporting this event.
+	Reason Reason
+	// AttemptBudget is given to every item.
+	AttemptBudget int
+	Now           time.Time
+}
+
+// BuildItems makes the items of one event: one for each destination that has a
+// route in force for its feature, or for any feature. An event that cannot be
+// sent is quarantined with its reason, never dropped. A zero quantity leads to
+// no item.
+func BuildItems(e Enqueue) []storage.NewItem {
+	if e.Event.Quantity.IsZero() {
+		return nil
+	}
+	var items []storage.NewItem
+	for _, r := range routesFor(e.Routes, e.Event.Feature) {
+		items = append(items, buildItem(e, r))
+	}
+	return items
+}
+
+// routesFor picks one route for each destination, the feature's own before the
+// one for any feature, in the order of the routes. Ignoring routes are left out
+// after they have won.
+func routesFor(routes []storage.Route, feature string) []storage.Route {
+	best := make(map[Destination]storage.Route)
+	var order []Destination
+	for _, r := range routes {
+		if !r.RetiredAt.IsZero() || (r.Feature != feature && r.Feature != storage.AnyFeature) {
+			continue
+		}
+		dest := DestinationOf(r)
+		old, seen := best[dest]
+		if !seen {
+			order = append(order, dest)
+		}
+		if !seen || (old.Feature == storage.AnyFeature && r.Feature == feature) {
+			best[dest] = r
+		}
+	}
+	var out []storage.Route
+	for _, dest := range order {
+		if best[dest].Disposition != storage.RouteIgnore {
+			out = append(out, best[dest])
+		}
+	}
+	return out
+}
+
+func buildItem(e Enqueue, r storage.Route) storage.NewItem {
+	key := storage.EventKey{Tenant: e.Event.Tenant, EventID: e.Event.EventID}
+	identity := storage.Identity{
+		Tenant: e.Event.Tenant, SubjectKind: storage.SubjectEvent, SubjectRef: EventRef(key),
+		Exporter: r.Exporter, Account: r.Account, Mode: r.Mode, MappingVersion: r.MappingVersion,
+	}
+	if e.Event.Kind == storage.Correction {
+		identity.SubjectKind, identity.SubjectRef = storage.SubjectCorrection, CorrectionRef(key)
+	}
+	digest, _ := Identifier(identity)
+	item := storage.NewItem{
+		Identity: identity, Digest: digest, SubjectKey: SubjectKey(identity),
+		RouteID: r.ID, Customer: e.Customers[r.Exporter], AttemptBudget: e.AttemptBudget,
+	}
+	reason, serial, payload := judge(e, r, item)
+	item.QuarantineReason, item.Settled = string(reason), reason.BornSettled()
+	item.SerialKey, item.Payload = serial, payload
+	return item
+}
+
+// judge decides the reason of a new item, its serial key and its stored payload.
+func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string, json.RawMessage) {
+	intent, err := Payload(storage.ClaimedItem{
+		Identity: item.Identity, Digest: item.Digest, Customer: item.Customer,
+		Event: e.Event, Mapping: e.Mappings[r.MappingVersion],
+	})
+	manifest, known := e.Manifests[r.Exporter]
+	if !known { // a manifest without limits
+		manifest.Values = exporter.ValueDomain{MaxDecimals: -1, Negative: true, Zero: true}
+	}
+	dest := DestinationOf(r)
+	serial := SerialKey(dest, manifest.SerialBy, intent)
+	var payload json.RawMessage
+	if item.Identity.SubjectKind != storage.SubjectEvent {
+		if payload, err = FreezePayload(intent); err == nil {
+			return firstReason(e.Reason, ReasonCorrectionInexpressible), serial, payload
+		}
+	}
+	_, hasMapping := e.Mappings[r.MappingVersion]
+	switch {
+	case e.Reason != ReasonNone:
+		return e.Reason, serial, payload
+	case r.Disposition != storage.RouteExport || !hasMapping:
+		return ReasonFeatureUnmapped, serial, payload
+	case err != nil:
+		return ReasonPayloadInvalid, serial, payload
+	}
+	return Check(manifest, dest, intent, e.Now), serial, payload
+}
+
+func firstReason(a, b Reason) Reason {
+	if a != ReasonNone {
+		return a
+	}
+	return b
+}
+
+func invalid(field, rule string) error { return sdk.Invalid(field, rule) }

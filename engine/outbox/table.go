@@ -1,0 +1,80 @@
+package outbox
+
+import "github.com/fencepost/fencepost/plugins/sdk/storage"
+
+// NoState is where an item comes from that does not exist yet.
+const NoState storage.ItemState = ""
+
+// Trigger names what moves an item.
+type Trigger string
+
+// The triggers. No other exists.
+const (
+	TriggerEnqueue    Trigger = "enqueue"
+	TriggerIneligible Trigger = "enqueue_ineligible"
+	TriggerClaim      Trigger = "claim"
+	TriggerExhausted  Trigger = "claim_exhausted"
+	TriggerAccepted   Trigger = "accepted"
+	TriggerRetry      Trigger = "retry"
+	TriggerNotSent    Trigger = "not_sent"
+	TriggerUnknown    Trigger = "unknown"
+	TriggerRefused    Trigger = "refused"
+	TriggerProblem    Trigger = "problem"
+	TriggerConfirm    Trigger = "confirm"
+	TriggerRecover    Trigger = "recover"
+	TriggerRequeue    Trigger = "requeue"
+)
+
+// Rule is one row of the transition table.
+type Rule struct {
+	Name      string
+	From      storage.ItemState // NoState: the item is inserted
+	To        storage.ItemState
+	Trigger   Trigger
+	Predicate string // what must hold, in the statement that writes
+	Stale     string // what a writer is told when it does not hold
+}
+
+const (
+	fenced     = "state is leased, lease_token is the claim's"
+	fencedSure = fenced + ", unresolved is false"
+	staleLease = "zero rows: counted as a stale worker, never written again"
+	due        = "pending and due, or leased and expired; not superseded"
+	dry        = due + "; attempts used up, or unresolved for longer than the horizon"
+	notFirst   = "zero rows: the existing item stands"
+	mismatch   = "zero rows: the current state is reported"
+)
+
+// Table returns every transition there is. An item changes state by one of
+// these rows or not at all.
+func Table() []Rule {
+	return []Rule{
+		{"T0", NoState, storage.Pending, TriggerEnqueue, "no item has the identity or its subject", notFirst},
+		{"T0q", NoState, storage.Quarantined, TriggerIneligible, "no item has the identity or its subject", notFirst},
+		{"T1", storage.Pending, storage.Leased, TriggerClaim, due, "nothing: another worker has it"},
+		{"T1", storage.Leased, storage.Leased, TriggerClaim, due, "nothing: another worker has it"},
+		{"T2", storage.Leased, storage.Accepted, TriggerAccepted, fenced, staleLease},
+		{"T3", storage.Leased, storage.Pending, TriggerRetry, fenced, staleLease},
+		{"T3n", storage.Leased, storage.Pending, TriggerNotSent, fenced, staleLease},
+		{"T4", storage.Leased, storage.Uncertain, TriggerUnknown, fenced, staleLease},
+		{"T4c", storage.Leased, storage.Uncertain, TriggerExhausted, dry, "nothing: another worker has it"},
+		{"T4c", storage.Pending, storage.Uncertain, TriggerExhausted, dry, "nothing: another worker has it"},
+		{"T5", storage.Leased, storage.Rejected, TriggerRefused, fencedSure, staleLease},
+		{"T6", storage.Leased, storage.Quarantined, TriggerProblem, fencedSure, staleLease},
+		{"T7", storage.Accepted, storage.Confirmed, TriggerConfirm, "state is accepted", mismatch},
+		{"T8", storage.Uncertain, storage.Accepted, TriggerRecover, "state is uncertain, lease_token is the one expected", mismatch},
+		{"T8", storage.Uncertain, storage.Pending, TriggerRecover, "state is uncertain, lease_token is the one expected", mismatch},
+		{"T8", storage.Uncertain, storage.Rejected, TriggerRecover, "state is uncertain, lease_token is the one expected", mismatch},
+		{"T9", storage.Quarantined, storage.Pending, TriggerRequeue, "state is quarantined, mapping_version is the one expected", "zero rows: mapping changed"},
+	}
+}
+
+// Allowed reports whether the table has the transition.
+func Allowed(from, to storage.ItemState, trigger Trigger) bool {
+	for _, r := range Table() {
+		if r.From == from && r.To == to && r.Trigger == trigger {
+			return true
+		}
+	}
+	return false
+}
