@@ -1,0 +1,115 @@
+package stripe
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+)
+
+// Version of this exporter.
+const Version = "1.0.0"
+
+// SecretAPIKey is the name of the secret that holds Stripe's API key.
+const SecretAPIKey = "api_key"
+
+// Keys of a feature's mapping.
+const (
+	keyEventName   = "event_name"
+	keyCustomerKey = "customer_key"
+	keyValueKey    = "value_key"
+)
+
+const (
+	maxIdentifier        = 100
+	maxSignificantDigits = 15
+	maxDecimals          = 12
+
+	pointerMessage = "/error/message"
+	pointerCode    = "/error/code"
+
+	duplicatePrefix = "An event already exists with identifier "
+)
+
+// What Stripe says of an event that no operator can mend. API v1 answers with a
+// sentence and not always with a code; the codes are those of its asynchronous
+// error reports.
+var (
+	refusedCodes = []string{
+		"meter_event_invalid_value", "meter_event_value_too_many_digits",
+		"timestamp_too_far_in_past", "timestamp_in_future",
+	}
+	refusedSentences = []string{
+		"The event timestamp cannot be more than",
+		"The value in the event payload",
+	}
+)
+
+// What an operator can mend: the customer, the meter or the mapping.
+var (
+	mendableCodes = []string{
+		"resource_missing", "no_meter", "archived_meter",
+		"meter_event_customer_not_found", "meter_event_no_customer_defined",
+		"missing_dimension_payload_keys", "meter_event_dimension_count_too_high",
+		"parameter_missing", "parameter_unknown", "parameter_invalid_empty",
+		"parameter_invalid_string_blank", "parameter_invalid_string_empty",
+	}
+	mendableSentences = []string{
+		"No such customer",
+		"No active meter found",
+		"The event payload has no customer",
+	}
+)
+
+func manifest() exporter.Manifest {
+	return exporter.Manifest{
+		Name:                "stripe",
+		Version:             Version,
+		IdentifierMaxLength: maxIdentifier,
+		// Stripe promises "at least 24 hours".
+		IdentifierHorizon: 23 * time.Hour,
+		// Stripe takes 35 calendar days. The day between covers an item that
+		// waits and backs off after the check, clocks that differ, and the
+		// hour by which calendar days can be shorter than 24 hours.
+		WindowPast:   34 * 24 * time.Hour,
+		WindowFuture: 5 * time.Minute,
+		Values: exporter.ValueDomain{
+			SignificantDigits: maxSignificantDigits,
+			MaxDecimals:       maxDecimals,
+			Negative:          true,
+			Zero:              false,
+		},
+		MaxBatch:    100,
+		Rate:        25,
+		Concurrency: 16,
+		// One call at a time per customer and meter; more answer 429.
+		SerialBy:     []string{"customer", keyEventName},
+		Corrections:  exporter.CorrectNegative,
+		Capabilities: []capability.Name{capability.HTTPName},
+		Hosts:        []string{"api.stripe.com"},
+		Secrets:      []exporter.Secret{{Name: SecretAPIKey, Header: "Authorization", Prefix: "Bearer "}},
+		MappingKeys:  []string{keyEventName},
+		Answers:      answerPatterns(),
+	}
+}
+
+func answerPatterns() []exporter.AnswerPattern {
+	patterns := []exporter.AnswerPattern{{
+		Class: exporter.AnswerDuplicate, Status: http.StatusBadRequest,
+		Path: pointerMessage, Contains: duplicatePrefix + "{identifier}",
+	}}
+	add := func(class exporter.AnswerClass, codes, sentences []string) {
+		patterns = append(patterns, exporter.AnswerPattern{
+			Class: class, Status: http.StatusBadRequest, Path: pointerCode, Equals: codes,
+		})
+		for _, s := range sentences {
+			patterns = append(patterns, exporter.AnswerPattern{
+				Class: class, Status: http.StatusBadRequest, Path: pointerMessage, Contains: s,
+			})
+		}
+	}
+	add(exporter.AnswerRefused, refusedCodes, refusedSentences)
+	add(exporter.AnswerMendable, mendableCodes, mendableSentences)
+	return patterns
+}
