@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/engine/period"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// Usage is what a tenant used, one row for each feature and billing period.
+type Usage struct {
+	Totals []storage.Total
+	AsOf   time.Time
+}
+
+// Usage returns the totals that q selects. Every event whose Record returned is
+// in them. A selection without usage is empty.
+func (e *Engine) Usage(ctx context.Context, q storage.TotalsQuery) (Usage, error) {
+	if q.Tenant == "" {
+		return Usage{}, sdk.Invalid("tenant", "required")
+	}
+	now := meter.Truncate(e.cfg.Now())
+	totals, err := e.store.events.LoadTotals(ctx, q)
+	if err != nil {
+		return Usage{}, fmt.Errorf("load totals: %w", err)
+	}
+	return Usage{Totals: totals, AsOf: now}, nil
+}
+
+// Event returns one recorded event, or not_found.
+func (e *Engine) Event(ctx context.Context, key storage.EventKey) (storage.Event, error) {
+	ev, err := e.store.events.LoadEvent(ctx, key)
+	if err != nil {
+		return ev, fmt.Errorf("load event: %w", err)
+	}
+	return ev, nil
+}
+
+// Receipt returns the first receipt of a CloudEvent, or not_found.
+func (e *Engine) Receipt(ctx context.Context, key storage.ReceiptKey) (storage.Receipt, error) {
+	rc, err := e.store.events.LoadReceipt(ctx, key)
+	if err != nil {
+		return rc, fmt.Errorf("load receipt: %w", err)
+	}
+	return rc, nil
+}
+
+// Events returns a page of recorded events in insertion order. It fails with
+// tag unsupported if the store cannot stream.
+func (e *Engine) Events(ctx context.Context, q storage.StreamQuery) (storage.EventPage, error) {
+	if e.store.stream == nil {
+		_, err := need[storage.EventStreamer](e.cfg.Store, storage.EventStreaming)
+		return storage.EventPage{}, err
+	}
+	page, err := e.store.stream.StreamEvents(ctx, q)
+	if err != nil {
+		return page, fmt.Errorf("stream events: %w", err)
+	}
+	return page, nil
+}
+
+// PutSubscription creates or replaces a tenant's subscription. It applies to
+// what is recorded from now on.
+func (e *Engine) PutSubscription(ctx context.Context, s storage.Subscription) (storage.Subscription, error) {
+	s, err := checkSubscription(s)
+	if err != nil {
+		return s, err
+	}
+	out, err := e.store.subs.PutSubscription(ctx, s)
+	if err != nil {
+		return out, fmt.Errorf("put subscription: %w", err)
+	}
+	e.subjects.forget(&storage.Stale{Tenants: []string{s.Tenant}})
+	return out, nil
+}
+
+// Subscription returns a tenant's subscription, or not_found.
+func (e *Engine) Subscription(ctx context.Context, tenant string) (storage.Subscription, error) {
+	found, err := e.store.subs.Subscriptions(ctx, []string{tenant})
+	if err != nil {
+		return storage.Subscription{}, fmt.Errorf("load subscription: %w", err)
+	}
+	if len(found) == 0 {
+		return storage.Subscription{}, &sdk.Error{Tag: sdk.TagNotFound, Field: "tenant", Rule: "a tenant with a subscription"}
+	}
+	return found[0], nil
+}
+
+// Subscriptions returns at most limit subscriptions of tenants after the given
+// one, in tenant order.
+func (e *Engine) Subscriptions(ctx context.Context, after string, limit int) ([]storage.Subscription, error) {
+	list, err := e.store.subs.ListSubscriptions(ctx, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list subscriptions: %w", err)
+	}
+	return list, nil
+}
+
+func checkSubscription(s storage.Subscription) (storage.Subscription, error) {
+	if t := s.Tenant; t == "" || len(t) > meter.MaxID || !utf8.ValidString(t) || strings.ContainsRune(t, 0) {
+		return s, sdk.Invalid("tenant", "1 to 128 bytes of UTF-8 without NUL")
+	}
+	if s.Interval == "" {
+		s.Interval = storage.Month
+	}
+	if s.Timezone == "" {
+		s.Timezone = "UTC"
+	}
+	s.Anchor = meter.Truncate(s.Anchor)
+	if _, err := period.New(s.Anchor, s.Interval, s.Timezone); err != nil {
+		return s, fmt.Errorf("subscription: %w", err)
+	}
+	for name, id := range s.Customers {
+		if name == "" || id == "" || len(id) > 255 || len(name) > 63 {
+			return s, sdk.Invalid("customers", "exporter names to customer ids of 1 to 255 bytes")
+		}
+	}
+	return s, nil
+}

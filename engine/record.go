@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/fault"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// staleRetries bounds how often one call reads routes and subscriptions again
+// because they changed between the reading and the transaction.
+const staleRetries = 8
+
+// Record records events, all or none. It returns a result for each, in order.
+//
+// # Errors
+//
+// Invalid: an event breaks a rule; all broken rules are listed ([meter.Errors])
+// and nothing was written. Conflict: an id exists with other content; nothing
+// was written. Unavailable: the events may or may not be recorded; call again
+// with the same ids and, where the caller sets one, the same time.
+func (e *Engine) Record(ctx context.Context, events ...Event) ([]Result, error) {
+	return e.RecordBatch(ctx, plainBatch(events))
+}
+
+// RecordBatch records plain events and CloudEvents. In atomic mode it answers
+// as [Engine.Record] does. In mode each, an input that is invalid or in
+// conflict is reported in its result and the others are recorded; the error
+// then only says that nothing is known of the call as a whole.
+//
+// At most 500 inputs. A call with one input may be written together with other
+// callers' inputs; that changes nothing it can see.
+func (e *Engine) RecordBatch(ctx context.Context, b Batch) ([]Result, error) {
+	start := e.cfg.Now()
+	defer func() { e.cfg.Observer.RecordTook(e.cfg.Now().Sub(start)) }()
+	if e.gather != nil && len(b.Inputs) == 1 {
+		r := e.gather.record(ctx, b.Inputs[0])
+		if r.Outcome == "" || (b.Mode != storage.Each && r.Err != nil) {
+			return nil, r.Err
+		}
+		return []Result{r}, nil
+	}
+	r := recorder{engine: e, store: e.store, subjects: e.subjects}
+	results, err := r.run(ctx, b)
+	e.observe(results)
+	return results, err
+}
+
+// recordGathered writes what the coalescer gathered from several callers.
+func (e *Engine) recordGathered(ctx context.Context, inputs []Input) []Result {
+	r := recorder{engine: e, store: e.store, subjects: e.subjects}
+	results, err := r.run(ctx, Batch{Inputs: inputs, Mode: storage.Each})
+	if err != nil {
+		results = make([]Result, len(inputs))
+		for i, in := range inputs {
+			results[i] = Result{ID: in.id(), Err: err}
+		}
+	}
+	e.observe(results)
+	return results
+}
+
+func (e *Engine) observe(results []Result) {
+	counts := map[Outcome]int{}
+	for _, r := range results {
+		counts[r.Outcome]++
+	}
+	for o, n := range counts {
+		if o != "" {
+			e.cfg.Observer.Recorded(string(o), n)
+		}
+	}
+}
+
+// recorder carries one call through its steps.
+type recorder struct {
+	engine   *Engine
+	store    stores
+	subjects *subjects
+}
+
+func (r recorder) run(ctx context.Context, b Batch) ([]Result, error) {
+	if n := len(b.Inputs); n > meter.MaxBatchEvents {
+		return nil, sdk.Invalid("events", fmt.Sprintf("at most %d in one call", meter.MaxBatchEvents))
+	}
+	if b.Mode == "" {
+		b.Mode = storage.Atomic
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.engine.cfg.RecordTimeout)
+	defer cancel()
+	now := meter.Truncate(r.engine.cfg.Now())
+	all := r.prepareAll(b.Inputs, now)
+	if b.Mode == storage.Atomic {
+		if err := firstRefusals(all); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.write(ctx, all, b.Mode); err != nil {
+		return nil, err
+	}
+	if err := fault.Point(ctx, "r9"); err != nil {
+		return nil, sdk.Unavailable("fault", err)
+	}
+	results := make([]Result, len(all))
+	for i, p := range all {
+		results[i] = p.answer()
+		if b.Mode == storage.Atomic && errors.Is(results[i].Err, sdk.ErrConflict) {
+			return nil, conflictError().At(i)
+		}
+	}
+	return results, nil
+}
+
+// firstRefusals returns everything that already rules an atomic call out.
+func firstRefusals(all []*prepared) error {
+	var errs meter.Errors
+	for _, p := range all {
+		if p.refused != nil {
+			errs = append(errs, meter.AsErrors(p.refused).At(p.index)...)
+		}
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errs.Err()
+}
+
+// write hands the inputs that may be recorded to the store, again where what
+// they were computed from has changed meanwhile.
+func (r recorder) write(ctx context.Context, all []*prepared, mode storage.RecordMode) error {
+	var todo []*prepared
+	for _, p := range all {
+		if p.refused == nil && p.leader == nil {
+			todo = append(todo, p)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	for range staleRetries {
+		req, err := r.request(ctx, todo, mode)
+		if err != nil {
+			return err
+		}
+		res, err := r.store.events.RecordEvents(ctx, req)
+		if err != nil {
+			return fmt.Errorf("record: %w", err)
+		}
+		if res.Stale != nil {
+			r.subjects.forget(res.Stale)
+			continue
+		}
+		if len(res.Units) != len(todo) {
+			return sdk.Unavailable("storage_answer", errors.New("the storage adapter answered for another number of units"))
+		}
+		for i, p := range todo {
+			p.result = res.Units[i]
+		}
+		return nil
+	}
+	return sdk.Unavailable("routes_moving", errors.New("routes or subscriptions kept changing"))
+}
+
+// request computes periods and outbox items from the tenants and routes as they
+// are remembered, and says which revisions that was.
+func (r recorder) request(ctx context.Context, todo []*prepared, mode storage.RecordMode) (storage.RecordRequest, error) {
+	var names []string
+	seen := map[string]bool{}
+	for _, p := range todo {
+		if t := p.in.tenant(); !seen[t] {
+			seen[t] = true
+			names = append(names, t)
+		}
+	}
+	tenants, err := r.subjects.of(ctx, names)
+	if err != nil {
+		return storage.RecordRequest{}, err
+	}
+	routes, err := r.subjects.routeSet(ctx)
+	if err != nil {
+		return storage.RecordRequest{}, err
+	}
+	req := storage.RecordRequest{Mode: mode, RoutesRevision: routes.Revision, Units: make([]storage.Unit, len(todo))}
+	for _, n := range names {
+		req.Subscriptions = append(req.Subscriptions, storage.SubscriptionRevision{Tenant: n, Revision: tenants[n].sub.Revision})
+	}
+	for i, p := range todo {
+		u := storage.Unit{Receipt: p.receipt, Entries: make([]storage.Entry, len(p.events))}
+		for j, ev := range p.events {
+			u.Entries[j] = r.engine.entry(ev, tenants[ev.Tenant], routes, p.now)
+		}
+		req.Units[i] = u
+	}
+	return req, nil
+}
+
+// entry completes an event with its period and plan and computes its items.
+func (e *Engine) entry(ev storage.Event, s subject, routes *routeView, now time.Time) storage.Entry {
+	p := s.calendar.At(ev.OccurredAt)
+	ev.PeriodStart, ev.PeriodEnd = p.Start, p.End
+	ev.PeriodSource = storage.FromCalendar
+	if s.sub.Revision > 0 {
+		ev.PeriodSource = storage.FromSubscription
+		ev.Plan, ev.PlanVersion = s.sub.Plan, s.sub.PlanVersion
+	}
+	return storage.Entry{Event: ev, Items: outbox.BuildItems(outbox.Enqueue{
+		Event: ev, Routes: routes.Routes, Mappings: routes.mappings, Manifests: e.cfg.Manifests,
+		Customers: s.sub.Customers, AttemptBudget: e.cfg.AttemptBudget, Now: now,
+	})}
+}

@@ -1,0 +1,176 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// ItemView is an outbox item as the API shows it.
+type ItemView struct {
+	ID               string             `json:"id"`
+	Tenant           string             `json:"tenant"`
+	SubjectKind      string             `json:"subject_kind"`
+	SubjectRef       string             `json:"subject_ref"`
+	Exporter         string             `json:"exporter"`
+	Account          string             `json:"account"`
+	Mode             string             `json:"mode"`
+	MappingVersion   string             `json:"mapping_version"`
+	Identifier       string             `json:"identifier"`
+	Feature          string             `json:"feature"`
+	Customer         string             `json:"customer"`
+	State            string             `json:"state"`
+	Attempts         int                `json:"attempts"`
+	AttemptBudget    int                `json:"attempt_budget"`
+	Unresolved       bool               `json:"unresolved"`
+	FirstAttemptAt   *string            `json:"first_attempt_at"`
+	NextAttemptAt    *string            `json:"next_attempt_at"`
+	LeaseOwner       *string            `json:"lease_owner"`
+	LeaseToken       int64              `json:"lease_token"`
+	ProviderRef      *string            `json:"provider_ref"`
+	AcceptedAt       *string            `json:"accepted_at"`
+	ConfirmedAt      *string            `json:"confirmed_at"`
+	LastError        *storage.ItemError `json:"last_error"`
+	QuarantineReason *string            `json:"quarantine_reason"`
+	Disputed         *string            `json:"disputed"`
+	SettledAt        *string            `json:"settled_at"`
+	SupersededBy     *string            `json:"superseded_by"`
+	CreatedAt        string             `json:"created_at"`
+	Payload          json.RawMessage    `json:"payload,omitempty"`
+	AttemptsLog      []storage.Attempt  `json:"attempts_log,omitempty"`
+}
+
+// StatsAnswer answers GET /v1/outbox/stats.
+type StatsAnswer struct {
+	// States counts items by state over all exporters, zeros included.
+	States map[string]int64 `json:"states"`
+	// Exporters is the same by exporter.
+	Exporters map[string]map[string]StateCount `json:"exporters"`
+	// OldestPendingAge is in seconds.
+	OldestPendingAge float64 `json:"oldest_pending_age"`
+	// StaleWorkers counts outcomes that came too late to be written.
+	StaleWorkers int64 `json:"stale_workers"`
+}
+
+// StateCount counts items and those among them that nobody has settled.
+type StateCount struct {
+	Items int64 `json:"items"`
+	Open  int64 `json:"open"`
+}
+
+func (s *server) listItems(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "state", "tenant", "exporter", "feature", "reason", "subject_ref", "after", "limit")
+	sel := storage.ItemQuery{
+		State: storage.ItemState(q.text("state")), Tenant: q.text("tenant"), Exporter: q.text("exporter"),
+		Feature: q.text("feature"), Reason: q.text("reason"), SubjectRef: q.text("subject_ref"),
+		After: q.number("after", 0, 0, maxCursor), Limit: int(q.number("limit", 100, 1, 1000)),
+	}
+	if sel.State != "" && !slices.Contains(storage.ItemStates[:], sel.State) && q.err == nil {
+		q.err = sdk.Invalid("state", "pending, leased, accepted, confirmed, uncertain, rejected or quarantined")
+	}
+	if q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
+	page, err := s.cfg.Outbox.ListItems(r.Context(), sel)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	out := Page[ItemView]{Data: []ItemView{}}
+	for _, it := range page.Items {
+		out.Data = append(out.Data, itemView(it))
+	}
+	if page.More {
+		out.Next = strconv.FormatInt(page.Next, 10)
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+func (s *server) getItem(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r)
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil || id < 1 {
+		q.err = &sdk.Error{Tag: sdk.TagNotFound, Field: "id", Rule: "the id of an outbox item, a whole number"}
+	}
+	if q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
+	d, err := s.cfg.Outbox.LoadItem(r.Context(), id)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	v := itemView(d.Item)
+	v.AttemptsLog = d.Attempts
+	if v.Payload, err = outbox.PayloadJSON(d); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, v)
+}
+
+func (s *server) stats(w http.ResponseWriter, r *http.Request) {
+	if q := readQuery(r); q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
+	st, err := s.cfg.Outbox.OutboxStats(r.Context())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	out := StatsAnswer{
+		States: map[string]int64{}, Exporters: map[string]map[string]StateCount{},
+		OldestPendingAge: st.OldestPending.Seconds(), StaleWorkers: st.FencedAttempts,
+	}
+	for _, state := range storage.ItemStates {
+		out.States[string(state)] = 0
+	}
+	for _, c := range st.Counts {
+		out.States[string(c.State)] += c.Items
+		if out.Exporters[c.Exporter] == nil {
+			out.Exporters[c.Exporter] = map[string]StateCount{}
+		}
+		out.Exporters[c.Exporter][string(c.State)] = StateCount{Items: c.Items, Open: c.Open}
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+func itemView(it storage.Item) ItemView {
+	v := ItemView{
+		ID: strconv.FormatInt(it.ItemID, 10), Tenant: it.Identity.Tenant, SubjectKind: string(it.Identity.SubjectKind),
+		SubjectRef: it.Identity.SubjectRef, Exporter: it.Identity.Exporter, Account: it.Identity.Account,
+		Mode: it.Identity.Mode, MappingVersion: it.Identity.MappingVersion, Identifier: outbox.IdentifierOf(it.Digest),
+		Feature: it.Feature, Customer: it.Customer, State: string(it.State), Attempts: it.Attempts,
+		AttemptBudget: it.AttemptBudget, Unresolved: it.Unresolved, LeaseToken: it.LeaseToken, LastError: it.LastError,
+		FirstAttemptAt: timeOrNull(it.FirstAttemptAt), AcceptedAt: timeOrNull(it.AcceptedAt),
+		ConfirmedAt: timeOrNull(it.ConfirmedAt), SettledAt: timeOrNull(it.SettledAt),
+		LeaseOwner: textOrNull(it.LeaseOwner), ProviderRef: textOrNull(it.ProviderRef),
+		QuarantineReason: textOrNull(it.QuarantineReason), Disputed: textOrNull(it.Disputed), CreatedAt: stamp(it.CreatedAt),
+	}
+	if it.State == storage.Pending {
+		v.NextAttemptAt = timeOrNull(it.NextAttemptAt)
+	}
+	if it.SupersededBy != 0 {
+		id := strconv.FormatInt(it.SupersededBy, 10)
+		v.SupersededBy = &id
+	}
+	return v
+}
+
+func timeOrNull(t time.Time) *string { return textOrNull(stamp(t)) }
+
+func textOrNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,136 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/plugins/sdk"
+)
+
+// problem is an RFC 9457 document with our members.
+type problem struct {
+	Type      string         `json:"type"`
+	Title     string         `json:"title"`
+	Status    int            `json:"status"`
+	Tag       sdk.Tag        `json:"tag"`
+	Code      string         `json:"code,omitempty"`
+	Field     string         `json:"field,omitempty"`
+	Rule      string         `json:"rule,omitempty"`
+	Retryable bool           `json:"retryable"`
+	ItemIndex *int           `json:"item_index,omitempty"`
+	RequestID string         `json:"request_id,omitempty"`
+	Errors    []errorMessage `json:"errors,omitempty"`
+}
+
+// errorMessage is one broken rule.
+type errorMessage struct {
+	Tag   sdk.Tag `json:"tag"`
+	Code  string  `json:"code,omitempty"`
+	Field string  `json:"field,omitempty"`
+	Rule  string  `json:"rule,omitempty"`
+	Hint  string  `json:"hint,omitempty"`
+}
+
+const problemTypes = "https://fencepost.dev/problems/"
+
+// titles are what a person reads first.
+var titles = map[sdk.Tag]string{
+	sdk.TagInvalid:     "The request breaks a rule",
+	sdk.TagConflict:    "The id exists with other content",
+	sdk.TagUnavailable: "The outcome is unknown; repeat with the same ids",
+	sdk.TagUnsupported: "Not supported here",
+	sdk.TagNotFound:    "Not found",
+}
+
+var statuses = map[sdk.Tag]int{
+	sdk.TagInvalid:     http.StatusBadRequest,
+	sdk.TagConflict:    http.StatusConflict,
+	sdk.TagUnavailable: http.StatusServiceUnavailable,
+	sdk.TagUnsupported: http.StatusNotImplemented,
+	sdk.TagNotFound:    http.StatusNotFound,
+}
+
+// fail answers with the problem document of err.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		s.problem(w, r, problem{
+			Status: http.StatusRequestEntityTooLarge, Tag: sdk.TagInvalid, Title: titles[sdk.TagInvalid],
+			Field: "body", Rule: "at most 1 MiB in one request",
+		})
+		return
+	}
+	p := problem{Tag: sdk.TagOf(err)}
+	if all := meter.AsErrors(err); len(all) > 0 {
+		first := all[0]
+		p.Tag, p.Code, p.Field, p.Rule = first.Tag, first.Code, first.Field, first.Rule
+		if i, ok := first.ItemIndex(); ok {
+			p.ItemIndex = &i
+		}
+		if len(all) > 1 {
+			p.Errors = messages(all)
+		}
+	}
+	p.Title, p.Status = titles[p.Tag], statuses[p.Tag]
+	p.Retryable = p.Tag == sdk.TagUnavailable
+	if p.Retryable {
+		w.Header().Set("Retry-After", "1")
+		s.cfg.Logger.WarnContext(r.Context(), "request unavailable", "error", err, "request_id", requestID(r.Context()))
+	}
+	s.problem(w, r, p)
+}
+
+func (s *server) problem(w http.ResponseWriter, r *http.Request, p problem) {
+	p.Type = problemTypes + string(p.Tag)
+	p.RequestID = requestID(r.Context())
+	w.Header().Set("Content-Type", "application/problem+json")
+	writeBody(w, p.Status, p)
+}
+
+func internalProblem() problem {
+	return problem{Status: http.StatusInternalServerError, Tag: sdk.TagUnavailable, Title: titles[sdk.TagUnavailable], Retryable: true}
+}
+
+func messages(all meter.Errors) []errorMessage {
+	out := make([]errorMessage, len(all))
+	for i, e := range all {
+		out[i] = errorMessage{Tag: e.Tag, Code: e.Code, Field: e.Field, Rule: e.Rule, Hint: e.Hint}
+	}
+	return out
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	writeBody(w, status, v)
+}
+
+// writeBody encodes first and writes then, so that a failure to encode cannot
+// leave half a document behind a status that says it is whole.
+func writeBody(w http.ResponseWriter, status int, v any) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		b.Reset()
+		b.WriteString(`{"tag":"unavailable","title":"the answer could not be encoded","retryable":true}`)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client is gone; nobody is left to tell
+}
+
+type requestIDKey struct{}
+
+func withRequestID(ctx context.Context) context.Context {
+	return context.WithValue(ctx, requestIDKey{}, rand.Text()[:16])
+}
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}

@@ -1,0 +1,230 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/canon"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// UsageAnswer answers GET /v1/usage.
+type UsageAnswer struct {
+	Data []UsageRow `json:"data"`
+	AsOf string     `json:"as_of"`
+}
+
+// UsageRow is one feature in one billing period.
+type UsageRow struct {
+	Feature string            `json:"feature"`
+	From    string            `json:"from"`
+	To      string            `json:"to"`
+	Value   string            `json:"value"`
+	Count   string            `json:"count"`
+	Group   map[string]string `json:"group"`
+}
+
+// EventView is an event as the API shows it.
+type EventView struct {
+	ID           string            `json:"id"`
+	Tenant       string            `json:"tenant"`
+	Feature      string            `json:"feature"`
+	Quantity     string            `json:"quantity"`
+	Kind         string            `json:"kind"`
+	Time         string            `json:"time"`
+	PeriodStart  string            `json:"period_start"`
+	PeriodEnd    string            `json:"period_end"`
+	PeriodSource string            `json:"period_source"`
+	Plan         string            `json:"plan,omitempty"`
+	PlanVersion  string            `json:"plan_version,omitempty"`
+	Source       string            `json:"source,omitempty"` // of a CloudEvent
+	Dimensions   map[string]string `json:"dimensions,omitempty"`
+	Metadata     json.RawMessage   `json:"metadata,omitempty"`
+	Seq          string            `json:"seq"`
+	RecordedAt   string            `json:"recorded_at"`
+}
+
+// Page is a page of a listing. Next is absent on the last page.
+type Page[T any] struct {
+	Data []T    `json:"data"`
+	Next string `json:"next,omitempty"`
+}
+
+// query reads a request's parameters, refusing those it does not know.
+type query struct {
+	values url.Values
+	err    error
+}
+
+func readQuery(r *http.Request, known ...string) *query {
+	q := &query{}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		q.err = sdk.Invalid("query", "a well-formed query string")
+		return q
+	}
+	q.values = values
+	for name, v := range values {
+		if !slices.Contains(known, name) {
+			q.err = sdk.Invalid("query", "only "+strings.Join(known, ", "))
+		}
+		if len(v) > 1 && q.err == nil {
+			q.err = sdk.Invalid(name, "given once")
+		}
+	}
+	return q
+}
+
+func (q *query) text(name string) string { return q.values.Get(name) }
+
+func (q *query) number(name string, def, lowest, highest int64) int64 {
+	text := q.values.Get(name)
+	if text == "" {
+		return def
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if (err != nil || n < lowest || n > highest) && q.err == nil {
+		q.err = sdk.Invalid(name, "a whole number from "+strconv.FormatInt(lowest, 10)+" to "+strconv.FormatInt(highest, 10))
+	}
+	return n
+}
+
+func (q *query) time(name string) time.Time {
+	text := q.values.Get(name)
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil && q.err == nil {
+		q.err = sdk.Invalid(name, "an RFC 3339 time")
+	}
+	return t.UTC()
+}
+
+const maxCursor = 1<<63 - 1
+
+// usage answers totals by billing period. Other windows are not part of this
+// version and are refused rather than approximated.
+func (s *server) usage(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "tenant", "feature", "from", "to", "window")
+	sel := storage.TotalsQuery{Tenant: q.text("tenant"), Feature: q.text("feature"), From: q.time("from"), To: q.time("to")}
+	if window := q.text("window"); window != "" && window != "period" && q.err == nil {
+		q.err = &sdk.Error{Tag: sdk.TagUnsupported, Field: "window", Rule: "only period in this version"}
+	}
+	if q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
+	u, err := s.cfg.Engine.Usage(r.Context(), sel)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	answer := UsageAnswer{Data: []UsageRow{}, AsOf: stamp(u.AsOf)}
+	for _, t := range u.Totals {
+		answer.Data = append(answer.Data, UsageRow{
+			Feature: t.Feature, From: stamp(t.PeriodStart), To: stamp(t.PeriodEnd),
+			Value: t.Quantity.String(), Count: strconv.FormatInt(t.Events, 10), Group: map[string]string{},
+		})
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+func (s *server) listEvents(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "tenant", "feature", "after", "limit")
+	sel := storage.StreamQuery{
+		Tenant: q.text("tenant"), Feature: q.text("feature"),
+		After: q.number("after", 0, 0, maxCursor), Limit: int(q.number("limit", 100, 1, 1000)),
+	}
+	if q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
+	page, err := s.cfg.Engine.Events(r.Context(), sel)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	out := Page[EventView]{Data: []EventView{}}
+	for _, e := range page.Events {
+		out.Data = append(out.Data, eventView(e))
+	}
+	if page.More {
+		out.Next = strconv.FormatInt(page.Next, 10)
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// getEvent finds an event by its id. With a source the id is a CloudEvent's and
+// the answer lists every feature that it fed.
+func (s *server) getEvent(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "tenant", "source")
+	id := r.PathValue("id")
+	if q.err == nil && q.text("tenant") == "" {
+		q.err = sdk.Invalid("tenant", "required")
+	}
+	if q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
+	tenant, source := q.text("tenant"), q.text("source")
+	if source == "" {
+		ev, err := s.cfg.Engine.Event(r.Context(), storage.EventKey{Tenant: tenant, EventID: id})
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, eventView(ev))
+		return
+	}
+	rc, err := s.cfg.Engine.Receipt(r.Context(), storage.ReceiptKey{Tenant: tenant, ReceiptID: canon.ReceiptID(source, id)})
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	view := map[string]any{
+		"id": rc.ID, "source": rc.Source, "type": rc.Type, "tenant": rc.Tenant, "time": stamp(rc.OccurredAt),
+		"recorded_at": stamp(rc.RecordedAt), "event": rc.Body,
+	}
+	entries := []EventView{}
+	for _, f := range rc.Features {
+		ev, err := s.cfg.Engine.Event(r.Context(), storage.EventKey{Tenant: tenant, EventID: canon.EventID(source, id, f)})
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		entries = append(entries, eventView(ev))
+	}
+	view["entries"] = entries
+	writeJSON(w, http.StatusOK, view)
+}
+
+func eventView(e storage.Event) EventView {
+	v := EventView{
+		ID: e.EventID, Tenant: e.Tenant, Feature: e.Feature, Quantity: e.Quantity.String(), Kind: string(e.Kind),
+		Time: stamp(e.OccurredAt), PeriodStart: stamp(e.PeriodStart), PeriodEnd: stamp(e.PeriodEnd),
+		PeriodSource: string(e.PeriodSource), Plan: e.Plan, PlanVersion: e.PlanVersion,
+		Dimensions: e.Dimensions, Metadata: e.Metadata, Seq: strconv.FormatInt(e.Seq, 10), RecordedAt: stamp(e.RecordedAt),
+	}
+	if key, isCloud := strings.CutPrefix(e.EventID, canon.CloudEventPrefix); isCloud {
+		if parts, err := canon.Split(key); err == nil && len(parts) == 3 {
+			v.Source = parts[0]
+		}
+	}
+	return v
+}
+
+// stamp writes a time as every surface of this project does: RFC 3339, UTC,
+// microseconds. A zero time is the empty text.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000000Z")
+}

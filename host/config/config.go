@@ -1,0 +1,301 @@
+// Package config reads fencepost.yaml: one file, unknown keys are errors,
+// secrets by reference only. It decides nothing; it holds what the operator
+// wrote, checked, with defaults filled in.
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/plugins/sdk"
+)
+
+// Config is the whole configuration. The zero value is a working default:
+// SQLite in ./fencepost.db, no meters, no exporters, loopback only.
+type Config struct {
+	Storage   Storage            `yaml:"storage"`
+	Listen    string             `yaml:"listen"`
+	Meters    []Meter            `yaml:"meters"`
+	Features  map[string]Feature `yaml:"features"`
+	Exporters []Exporter         `yaml:"exporters"`
+	Outbox    Outbox             `yaml:"outbox"`
+	Limits    Limits             `yaml:"limits"`
+	StateDir  string             `yaml:"state_dir"`
+	Keys      []string           `yaml:"keys"`
+	Console   Console            `yaml:"console"`
+	Plugins   Plugins            `yaml:"plugins"`
+}
+
+// Storage names the storage plugin and its data source.
+type Storage struct {
+	Plugin string `yaml:"plugin"` // builtin:sqlite
+	DSN    string `yaml:"dsn"`
+}
+
+// Meter turns CloudEvents of one type into usage of one feature.
+type Meter struct {
+	Feature     string            `yaml:"feature"`
+	EventType   string            `yaml:"event_type"`
+	Aggregation string            `yaml:"aggregation"`
+	Value       string            `yaml:"value"`
+	Dimensions  map[string]string `yaml:"dimensions"`
+}
+
+// Feature says where a feature's usage comes from.
+type Feature struct {
+	Source  string `yaml:"source"` // events
+	Signed  bool   `yaml:"signed"` // allows negative quantities
+	Cutover string `yaml:"cutover"`
+	Buckets any    `yaml:"buckets"`
+}
+
+// Exporter is one destination for usage.
+type Exporter struct {
+	Name         string            `yaml:"name"`
+	Plugin       string            `yaml:"plugin"`
+	Account      string            `yaml:"account"`
+	Mode         string            `yaml:"mode"`
+	Secrets      map[string]string `yaml:"secrets"`
+	Mapping      Mapping           `yaml:"mapping"`
+	BaseURL      string            `yaml:"base_url"`
+	CAFile       string            `yaml:"ca_file"`
+	AllowPrivate []string          `yaml:"allow_private"`
+	Rate         int               `yaml:"rate"`
+	Concurrency  int               `yaml:"concurrency"`
+	Trust        string            `yaml:"trust"` // "" or outcomes
+	Settings     map[string]any    `yaml:"settings"`
+}
+
+// Mapping says how each feature is expressed at the provider.
+type Mapping struct {
+	// Version is a label for people; identity uses the hash of the content.
+	Version  any                          `yaml:"version"`
+	Features map[string]map[string]string `yaml:"features"`
+	// Ignore lists features that are not this exporter's business. Any other
+	// feature without a mapping is staged as quarantined feature_unmapped.
+	Ignore []string `yaml:"ignore"`
+}
+
+// Outbox tunes delivery.
+type Outbox struct {
+	Tick           Duration `yaml:"tick"`
+	Page           int      `yaml:"page"`
+	Lease          Duration `yaml:"lease"`
+	Base           Duration `yaml:"base"`
+	Cap            Duration `yaml:"cap"`
+	Attempts       int      `yaml:"attempts"`
+	RateLimitDelay Duration `yaml:"rate_limit_delay"`
+	Horizon        Duration `yaml:"horizon"`
+	QuietTime      Duration `yaml:"quiet_time"`
+	BackwardStep   Duration `yaml:"backward_step"`
+}
+
+// Limits bound what one call may ask for.
+type Limits struct {
+	BatchEvents       int      `yaml:"batch_events"`
+	BatchBytes        Size     `yaml:"batch_bytes"`
+	RecordConcurrency int      `yaml:"record_concurrency"`
+	RecordTimeout     Duration `yaml:"record_timeout"`
+}
+
+// Console configures the operator console.
+type Console struct {
+	Mode string `yaml:"mode"`
+}
+
+// Plugins says where plugins and their compiled code live.
+type Plugins struct {
+	Dir   string `yaml:"dir"`
+	Cache string `yaml:"cache"`
+	Lock  string `yaml:"lock"`
+}
+
+// WithDefaults returns a copy with every unset value at its documented default.
+func (c Config) WithDefaults() Config {
+	set(&c.Storage.Plugin, "builtin:sqlite")
+	set(&c.Storage.DSN, "./fencepost.db")
+	set(&c.Listen, "127.0.0.1:8787")
+	set(&c.StateDir, "./state")
+	set(&c.Console.Mode, "read-only")
+	set(&c.Plugins.Dir, "./plugins")
+	set(&c.Plugins.Lock, "./plugins.lock")
+	c.Outbox = c.Outbox.withDefaults()
+	set(&c.Limits.BatchEvents, 500)
+	set(&c.Limits.BatchBytes, 1<<20)
+	set(&c.Limits.RecordConcurrency, 64)
+	set(&c.Limits.RecordTimeout, Duration(15*time.Second))
+	c.Exporters = slices.Clone(c.Exporters)
+	for i := range c.Exporters {
+		set(&c.Exporters[i].Mode, "test")
+	}
+	return c
+}
+
+func (o Outbox) withDefaults() Outbox {
+	set(&o.Tick, Duration(time.Second))
+	set(&o.Page, 100)
+	set(&o.Lease, Duration(120*time.Second))
+	set(&o.Base, Duration(5*time.Second))
+	set(&o.Cap, Duration(900*time.Second))
+	set(&o.Attempts, 20)
+	set(&o.RateLimitDelay, Duration(30*time.Second))
+	set(&o.Horizon, Duration(23*time.Hour))
+	set(&o.QuietTime, Duration(10*time.Minute))
+	set(&o.BackwardStep, Duration(10*time.Minute))
+	return o
+}
+
+func set[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// MeterSet compiles the meters. Errors name the meter and the rule.
+func (c Config) MeterSet() (meter.Set, error) {
+	ms := make([]meter.Meter, len(c.Meters))
+	for i, m := range c.Meters {
+		ms[i] = meter.Meter{
+			Feature: m.Feature, EventType: m.EventType,
+			Aggregation: meter.Aggregation(m.Aggregation), Value: m.Value, Dimensions: m.Dimensions,
+		}
+	}
+	return meter.NewSet(ms)
+}
+
+// Validate checks everything that can be checked without opening anything. It
+// expects defaults to be filled in. The first broken rule is returned, tagged
+// invalid, with the path of the key.
+func (c Config) Validate() error {
+	if _, err := c.MeterSet(); err != nil {
+		return err
+	}
+	for _, name := range sortedKeys(c.Features) {
+		if err := c.Features[name].validate("features." + name); err != nil {
+			return err
+		}
+	}
+	seen := map[string]bool{}
+	for i, e := range c.Exporters {
+		path := fmt.Sprintf("exporters[%d]", i)
+		if err := e.validate(path); err != nil {
+			return err
+		}
+		if seen[e.Name] {
+			return sdk.Invalid(path+".name", "no two exporters share a name")
+		}
+		seen[e.Name] = true
+	}
+	if len(c.Keys) > 0 {
+		return unsupported("keys", "API keys are not part of this version; listen on loopback only")
+	}
+	if err := c.loopbackOnly(); err != nil {
+		return err
+	}
+	return c.validateNumbers()
+}
+
+func (c Config) loopbackOnly() error {
+	ap, err := netip.ParseAddrPort(c.Listen)
+	if err != nil {
+		return sdk.Invalid("listen", "an IP address and a port, such as 127.0.0.1:8787")
+	}
+	if !ap.Addr().IsLoopback() {
+		e := sdk.Invalid("listen", "a loopback address while no API key is configured")
+		e.Hint = "anyone who can reach the port can record and read usage"
+		return e
+	}
+	return nil
+}
+
+func (c Config) validateNumbers() error {
+	o := c.Outbox
+	for _, d := range []struct {
+		name string
+		v    Duration
+		min  time.Duration
+	}{
+		{"tick", o.Tick, 10 * time.Millisecond},
+		{"lease", o.Lease, time.Second},
+		{"base", o.Base, 10 * time.Millisecond},
+		{"cap", o.Cap, 10 * time.Millisecond},
+		{"rate_limit_delay", o.RateLimitDelay, 100 * time.Millisecond},
+		{"horizon", o.Horizon, time.Second},
+	} {
+		if time.Duration(d.v) < d.min {
+			return sdk.Invalid("outbox."+d.name, "at least "+d.min.String())
+		}
+	}
+	switch {
+	case o.Page < 1 || o.Page > 1000:
+		return sdk.Invalid("outbox.page", "1 to 1000")
+	case o.Attempts < 1 || o.Attempts > 1000:
+		return sdk.Invalid("outbox.attempts", "1 to 1000")
+	case c.Limits.BatchEvents < 1 || c.Limits.BatchEvents > 500:
+		return sdk.Invalid("limits.batch_events", "1 to 500")
+	case c.Limits.BatchBytes < 1024 || c.Limits.BatchBytes > 16<<20:
+		return sdk.Invalid("limits.batch_bytes", "1KiB to 16MiB")
+	case c.Limits.RecordConcurrency < 1:
+		return sdk.Invalid("limits.record_concurrency", "at least 1")
+	case time.Duration(c.Limits.RecordTimeout) < time.Millisecond:
+		return sdk.Invalid("limits.record_timeout", "at least 1ms")
+	}
+	return nil
+}
+
+func (f Feature) validate(path string) error {
+	switch {
+	case f.Source == "buffered":
+		return unsupported(path+".source", "only events is part of this version")
+	case f.Source != "" && f.Source != "events":
+		return sdk.Invalid(path+".source", "events or buffered")
+	case f.Cutover != "":
+		return unsupported(path+".cutover", "cutover is not part of this version")
+	case f.Buckets != nil:
+		return unsupported(path+".buckets", "buckets are not part of this version")
+	}
+	return nil
+}
+
+func (e Exporter) validate(path string) error {
+	switch {
+	case e.Name == "" || len(e.Name) > 63:
+		return sdk.Invalid(path+".name", "1 to 63 characters")
+	case e.Plugin == "":
+		return sdk.Invalid(path+".plugin", "a plugin reference, such as builtin:stripe")
+	case e.Mode != "test" && e.Mode != "live":
+		return sdk.Invalid(path+".mode", "test or live")
+	case e.Trust != "" && e.Trust != "outcomes":
+		return sdk.Invalid(path+".trust", "absent or outcomes")
+	case e.Rate < 0 || e.Concurrency < 0:
+		return sdk.Invalid(path, "rate and concurrency are not negative")
+	}
+	for _, f := range sortedKeys(e.Mapping.Features) {
+		if slices.Contains(e.Mapping.Ignore, f) {
+			return sdk.Invalid(path+".mapping.ignore", "no feature that has a mapping")
+		}
+	}
+	for _, c := range e.AllowPrivate {
+		if _, err := netip.ParsePrefix(c); err != nil {
+			return sdk.Invalid(path+".allow_private", "CIDR prefixes, such as 127.0.0.0/8")
+		}
+	}
+	return nil
+}
+
+func unsupported(field, rule string) error {
+	return &sdk.Error{Tag: sdk.TagUnsupported, Field: field, Rule: rule}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

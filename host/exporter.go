@@ -1,0 +1,245 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/host/carrier"
+	"github.com/fencepost/fencepost/host/carrier/wasm"
+	"github.com/fencepost/fencepost/host/config"
+	"github.com/fencepost/fencepost/host/egress"
+	"github.com/fencepost/fencepost/host/grant"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	wire "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
+)
+
+// exporterRuntime is one configured exporter: its plugin, what the plugin may
+// reach, and how its answers become a report. It is an [outbox.Sender].
+type exporterRuntime struct {
+	settings config.Exporter
+	manifest exporter.Manifest
+	caller   carrier.Caller
+	http     *egress.Client
+	host     *Host
+}
+
+// loadExporter opens the plugin of one exporter, checks it against its grants
+// and configures it.
+func (h *Host) loadExporter(ctx context.Context, e config.Exporter, field string) (*exporterRuntime, error) {
+	x := &exporterRuntime{settings: e, host: h}
+	module, err := h.module(e.Plugin, field+".plugin")
+	if err != nil {
+		return nil, err
+	}
+	conf, err := configuration(e, field)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.open(ctx, module, conf); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", field, e.Name, err)
+	}
+	return x, nil
+}
+
+// capabilities are what a builtin exporter is granted: the operator who names
+// it grants what it needs and nothing else exists to grant.
+var exporterCapabilities = []capability.Name{capability.HTTPName, capability.LogName}
+
+func (x *exporterRuntime) open(ctx context.Context, module []byte, conf exporter.Configuration) error {
+	m, err := wasm.Open(ctx, wasm.Config{
+		Name: x.settings.Name, Version: x.host.cfg.Version, Module: module,
+		Declared: exporterCapabilities, Granted: exporterCapabilities,
+		Host:     wasm.Host{HTTPSend: x.send, Now: x.host.cfg.Now},
+		Setup:    []wasm.SetupCall{{Method: uint32(wire.MethodConfigure), Request: wire.EncodeConfiguration(conf)}},
+		CacheDir: x.host.cacheDir(), Logger: x.host.cfg.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("load plugin: %w", err)
+	}
+	x.caller = m
+	if err := x.describe(ctx); err != nil {
+		_ = m.Close(ctx)
+		return err
+	}
+	return nil
+}
+
+// describe reads the manifest, checks the grants and opens the way out.
+func (x *exporterRuntime) describe(ctx context.Context) error {
+	answer, err := x.call(ctx, wire.MethodDescribe, nil)
+	if err != nil {
+		return fmt.Errorf("describe: %w", err)
+	}
+	if x.manifest, err = wire.DecodeManifest(answer); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	g, err := x.grant()
+	if err != nil {
+		return err
+	}
+	if err := grant.Check(x.manifest, g); err != nil {
+		return fmt.Errorf("grants: %w", err)
+	}
+	x.manifest.Rate = smaller(x.manifest.Rate, x.settings.Rate)
+	x.manifest.Concurrency = smaller(x.manifest.Concurrency, x.settings.Concurrency)
+	return x.openEgress(g)
+}
+
+func (x *exporterRuntime) openEgress(g grant.Grant) error {
+	cfg := egress.Config{
+		Plugin: x.settings.Name, Hosts: g.HostsFor(x.manifest), AllowPrivate: g.AllowPrivate,
+		Secrets: map[string]egress.InjectedSecret{}, Answers: x.manifest.Answers,
+		Rate: x.manifest.Rate, Concurrency: x.manifest.Concurrency, Logger: x.host.cfg.Logger, Now: x.host.cfg.Now,
+		Observe: func(c exporter.HostClass) { x.host.metrics.Requested(x.settings.Name, string(c)) },
+	}
+	for _, s := range x.manifest.Secrets {
+		cfg.Secrets[s.Name] = egress.InjectedSecret{Header: s.Header, Prefix: s.Prefix, Value: g.Secrets[s.Name]}
+	}
+	var err error
+	if g.CAFile != "" {
+		if cfg.RootCAs, err = egress.LoadCAFile(g.CAFile); err != nil {
+			return fmt.Errorf("ca_file: %w", err)
+		}
+	}
+	if x.http, err = egress.New(cfg); err != nil {
+		return fmt.Errorf("egress: %w", err)
+	}
+	return nil
+}
+
+// grant is what the configuration allows this exporter.
+func (x *exporterRuntime) grant() (grant.Grant, error) {
+	g := grant.Grant{
+		Capabilities: exporterCapabilities, Hosts: x.manifest.Hosts,
+		Secrets: map[string]grant.Secret{}, CAFile: x.settings.CAFile,
+	}
+	for name, ref := range x.settings.Secrets {
+		s, err := grant.ResolveSecret(ref, x.host.cfg.Getenv, os.ReadFile)
+		if err != nil {
+			return g, fmt.Errorf("secrets.%s: %w", name, err)
+		}
+		g.Secrets[name] = s
+	}
+	for _, c := range x.settings.AllowPrivate {
+		p, err := netip.ParsePrefix(c)
+		if err != nil {
+			return g, sdk.Invalid("allow_private", "CIDR prefixes, such as 127.0.0.0/8")
+		}
+		g.AllowPrivate = append(g.AllowPrivate, p)
+	}
+	if x.settings.BaseURL != "" {
+		u, err := url.Parse(x.settings.BaseURL)
+		if err != nil || u.Scheme != "https" || u.Host == "" {
+			return g, sdk.Invalid("base_url", "an https URL")
+		}
+		g.Endpoint = u.Host
+		if u.Port() == "" {
+			g.Endpoint += ":443"
+		}
+	}
+	return g, nil
+}
+
+func configuration(e config.Exporter, field string) (exporter.Configuration, error) {
+	c := exporter.Configuration{Name: e.Name, Account: e.Account, Mode: e.Mode, BaseURL: e.BaseURL}
+	if len(e.Settings) > 0 {
+		raw, err := json.Marshal(e.Settings)
+		if err != nil {
+			return c, sdk.Invalid(field+".settings", "values that JSON has")
+		}
+		c.Settings = raw
+	}
+	return c, nil
+}
+
+// smaller returns the smaller of two limits of which zero is none.
+func smaller(a, b int) int {
+	if a == 0 || (b != 0 && b < a) {
+		return b
+	}
+	return a
+}
+
+// send is the http capability of this plugin, over bytes.
+func (x *exporterRuntime) send(ctx context.Context, batch []byte) ([]byte, error) {
+	requests, err := wire.DecodeRequests(batch)
+	if err != nil {
+		return nil, fmt.Errorf("decode requests: %w", err)
+	}
+	if x.http == nil { // before Describe was answered nothing may be sent
+		return nil, errors.New("the http capability is not open yet")
+	}
+	responses, err := x.http.Send(ctx, requests)
+	return wire.EncodeResponses(responses, err), nil
+}
+
+// call performs one method of the plugin and counts it.
+func (x *exporterRuntime) call(ctx context.Context, method wire.Method, request []byte) ([]byte, error) {
+	start := x.host.cfg.Now()
+	answer, err := x.caller.Call(ctx, uint32(method), request)
+	outcome := "ok"
+	var fault *carrier.Fault
+	var refused *carrier.PluginError
+	switch {
+	case errors.As(err, &fault):
+		outcome = string(fault.Kind)
+	case errors.As(err, &refused):
+		outcome = "error"
+		if decoded, derr := wire.DecodeError(refused.Payload); derr == nil {
+			err = decoded
+		}
+	}
+	x.host.metrics.PluginCalled(x.settings.Name, outcome, x.host.cfg.Now().Sub(start))
+	return answer, err
+}
+
+// Manifest is the plugin's, with the operator's smaller limits applied.
+func (x *exporterRuntime) Manifest() exporter.Manifest { return x.manifest }
+
+// Send hands a batch to the plugin and reports what it said and what the host
+// saw on the wire.
+func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, deadline time.Time) outbox.Report {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	d := exporter.Delivery{Deadline: deadline, Items: make([]exporter.Item, len(items))}
+	covered := make([]egress.CallItem, len(items))
+	for i, it := range items {
+		d.Items[i] = it.Item
+		covered[i] = egress.CallItem{ID: it.ID, Identifier: it.Identifier, SerialKey: it.SerialKey}
+	}
+	ctx, call := x.http.Begin(ctx, covered)
+	answer, err := x.call(ctx, wire.MethodDeliver, wire.EncodeDelivery(d))
+	report := outbox.Report{Called: entered(err), Exchanges: call.Exchanges(), Grade: outbox.GradeHost, Err: err}
+	if err != nil {
+		return report
+	}
+	report.Outcomes, report.Err = wire.DecodeOutcomes(answer)
+	return report
+}
+
+// entered reports whether the plugin's code may have run.
+func entered(err error) bool {
+	var fault *carrier.Fault
+	if errors.As(err, &fault) {
+		return fault.Entered
+	}
+	return true
+}
+
+// close ends the plugin and its connections.
+func (x *exporterRuntime) close(ctx context.Context) error {
+	err := x.caller.Close(ctx)
+	if x.http != nil {
+		err = errors.Join(err, x.http.Close())
+	}
+	return err
+}

@@ -1,0 +1,301 @@
+// Package host runs an engine: it opens the storage and the plugins that a
+// configuration names, starts the loops that deliver, and closes all of it in
+// order. cmd/fencepost and embedding programs start here.
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/host/api"
+	"github.com/fencepost/fencepost/host/config"
+	"github.com/fencepost/fencepost/host/telemetry"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	"github.com/fencepost/fencepost/plugins/sdk/fault"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// OpenStorage opens a builtin storage adapter at a data source.
+type OpenStorage func(ctx context.Context, dsn string, logger *slog.Logger) (storage.Adapter, error)
+
+// Builtins are the plugins linked into the program, by the name that follows
+// "builtin:" in a configuration.
+type Builtins struct {
+	Storage map[string]OpenStorage
+	// Exporters are Wasm modules.
+	Exporters map[string]func() ([]byte, error)
+}
+
+// Config is what a host is made of. The zero value needs a Store.
+type Config struct {
+	// Settings are the operator's. The zero value is a working default.
+	Settings config.Config
+	// Store is an adapter that the caller opened and will close. Nil: opened
+	// from Settings.Storage and closed with the host.
+	Store storage.Adapter
+	// Builtins are what "builtin:" references find.
+	Builtins Builtins
+	// WithoutDelivery opens everything that recording and reading need and
+	// starts no loop.
+	WithoutDelivery bool
+	// Version names this program to plugins and people.
+	Version string
+	// Getenv finds the variables that "env:" secrets name. Nil: none.
+	Getenv func(string) (string, bool)
+	Logger *slog.Logger     // nil: discarded
+	Now    func() time.Time // nil: time.Now
+}
+
+// Host is a running engine. It is safe for concurrent use.
+type Host struct {
+	cfg       Config
+	store     storage.Adapter
+	ownsStore bool
+	engine    *engine.Engine
+	metrics   *telemetry.Metrics
+	exporters []*exporterRuntime
+	owner     string
+
+	stop  context.CancelFunc
+	loops sync.WaitGroup
+	once  sync.Once
+	err   error
+
+	mu       sync.Mutex
+	degraded []string
+}
+
+// Open opens storage and plugins, brings the stored routes up to the
+// configuration, and starts delivering unless told otherwise.
+//
+// ctx bounds opening only. On an error everything that was opened is closed
+// again; errors are tagged and name the setting at fault.
+func Open(ctx context.Context, cfg Config) (_ *Host, err error) {
+	if err := fault.Check(); err != nil {
+		return nil, fmt.Errorf("fault schedule: %w", err)
+	}
+	cfg.Settings = cfg.Settings.WithDefaults()
+	if err := cfg.Settings.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	h := &Host{cfg: cfg, store: cfg.Store, owner: newOwner(), stop: func() {}}
+	defer func() {
+		if err != nil {
+			_ = h.Close(context.WithoutCancel(ctx))
+		}
+	}()
+	if h.metrics, err = telemetry.New(); err != nil {
+		return nil, err
+	}
+	if err := h.openStore(ctx); err != nil {
+		return nil, err
+	}
+	for i, e := range cfg.Settings.Exporters {
+		x, err := h.loadExporter(ctx, e, fmt.Sprintf("exporters[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		h.exporters = append(h.exporters, x)
+	}
+	if err := h.openEngine(ctx); err != nil {
+		return nil, err
+	}
+	if !cfg.WithoutDelivery {
+		return h, h.start()
+	}
+	return h, nil
+}
+
+func newOwner() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails since Go 1.24
+	return hex.EncodeToString(b[:])
+}
+
+func (h *Host) openStore(ctx context.Context) error {
+	if h.store != nil {
+		return nil
+	}
+	ref := h.cfg.Settings.Storage.Plugin
+	name, isBuiltin := strings.CutPrefix(ref, "builtin:")
+	open := h.cfg.Builtins.Storage[name]
+	if !isBuiltin || open == nil {
+		return unknownPlugin("storage.plugin", h.cfg.Builtins.Storage)
+	}
+	st, err := open(ctx, h.cfg.Settings.Storage.DSN, h.cfg.Logger)
+	if err != nil {
+		return fmt.Errorf("open storage: %w", err)
+	}
+	h.store, h.ownsStore = st, true
+	return nil
+}
+
+// module returns the Wasm module that a plugin reference names.
+func (h *Host) module(ref, field string) ([]byte, error) {
+	name, isBuiltin := strings.CutPrefix(ref, "builtin:")
+	load := h.cfg.Builtins.Exporters[name]
+	if !isBuiltin || load == nil {
+		return nil, unknownPlugin(field, h.cfg.Builtins.Exporters)
+	}
+	b, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return b, nil
+}
+
+func unknownPlugin[V any](field string, known map[string]V) error {
+	names := make([]string, 0, len(known))
+	for n := range known {
+		names = append(names, "builtin:"+n)
+	}
+	slices.Sort(names)
+	return &sdk.Error{
+		Tag: sdk.TagUnsupported, Code: "unknown_plugin", Field: field,
+		Rule: "one of " + strings.Join(names, ", ") + "; wasm: and exec: references are not part of this version",
+	}
+}
+
+// cacheDir is where compiled plugins are kept; empty if there is no place.
+func (h *Host) cacheDir() string {
+	dir := h.cfg.Settings.Plugins.Cache
+	if rest, ok := strings.CutPrefix(dir, "~/"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		return filepath.Join(home, rest)
+	}
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return ""
+		}
+		return filepath.Join(base, "fencepost")
+	}
+	return dir
+}
+
+func (h *Host) openEngine(ctx context.Context) error {
+	s := h.cfg.Settings
+	meters, err := s.MeterSet()
+	if err != nil {
+		return err
+	}
+	cfg := engine.Config{
+		Store: h.store, Meters: meters, Signed: map[string]bool{}, Manifests: map[string]exporter.Manifest{},
+		AttemptBudget: s.Outbox.Attempts, RecordTimeout: time.Duration(s.Limits.RecordTimeout),
+		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.metrics,
+	}
+	for name, f := range s.Features {
+		cfg.Signed[name] = f.Signed
+	}
+	var plans []engine.RoutePlan
+	for _, x := range h.exporters {
+		cfg.Manifests[x.settings.Name] = x.manifest
+		plans = append(plans, engine.RoutePlan{
+			Exporter: x.settings.Name, Provider: x.manifest.Name, Account: x.settings.Account, Mode: x.settings.Mode,
+			Features: x.settings.Mapping.Features, Ignore: x.settings.Mapping.Ignore, Label: label(x.settings.Mapping.Version),
+		})
+	}
+	if h.engine, err = engine.New(cfg); err != nil {
+		return err
+	}
+	set, err := h.engine.ApplyRoutes(ctx, plans)
+	if err != nil {
+		return err
+	}
+	h.noteUnserved(set)
+	return nil
+}
+
+func label(version any) string {
+	if version == nil {
+		return ""
+	}
+	return fmt.Sprint(version)
+}
+
+// noteUnserved lists routes in force that no exporter of this host serves.
+func (h *Host) noteUnserved(set storage.RouteSet) {
+	served := map[string]bool{}
+	for _, x := range h.exporters {
+		served[x.settings.Name] = true
+	}
+	noted := map[string]bool{}
+	for _, r := range set.Routes {
+		if r.RetiredAt.IsZero() && !served[r.Exporter] && !noted[r.Exporter] {
+			noted[r.Exporter] = true
+			h.degraded = append(h.degraded, "exporter "+r.Exporter+" has routes and is not served by this host")
+		}
+	}
+}
+
+// Engine returns the engine. It is usable until Close.
+func (h *Host) Engine() *engine.Engine { return h.engine }
+
+// Degraded lists what is wrong without keeping Record from working.
+func (h *Host) Degraded() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.degraded)
+}
+
+// Handler returns the HTTP API of this host.
+func (h *Host) Handler() http.Handler {
+	items, _ := h.store.(storage.OutboxStore) // the engine required it
+	return api.New(api.Config{
+		Engine: h.engine, Outbox: items, Ready: h.store.Ping, Degraded: h.Degraded,
+		Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
+		RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
+	})
+}
+
+// Close stops claiming at once, lets what is in flight end, and closes what
+// Open opened. Later calls return what the first did.
+func (h *Host) Close(ctx context.Context) error {
+	h.once.Do(func() {
+		h.stop()
+		h.loops.Wait()
+		if h.engine != nil {
+			h.engine.Close()
+		}
+		var errs []error
+		for _, x := range h.exporters {
+			errs = append(errs, x.close(ctx))
+		}
+		if h.ownsStore {
+			errs = append(errs, h.store.Close())
+		}
+		if h.metrics != nil {
+			errs = append(errs, h.metrics.Close(ctx))
+		}
+		h.err = errors.Join(errs...)
+	})
+	return h.err
+}
+
+// uniform draws retry jitter; it is no secret.
+func uniform(n int64) int64 {
+	return mathrand.Int64N(n) //nolint:gosec // jitter, not a secret
+}

@@ -1,0 +1,93 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/host/egress"
+	"github.com/fencepost/fencepost/host/telemetry"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// gaugeEvery is how often the outbox is counted for metrics.
+const gaugeEvery = 15 * time.Second
+
+// start runs a deliverer for each exporter, and the gauges.
+func (h *Host) start() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stop = cancel
+	for _, x := range h.exporters {
+		d, err := h.deliverer(x)
+		if err != nil {
+			return fmt.Errorf("exporter %s: %w", x.settings.Name, err)
+		}
+		h.loops.Go(func() {
+			if err := d.Run(ctx); err != nil {
+				h.cfg.Logger.Error("deliverer ended", "exporter", x.settings.Name, "error", err)
+			}
+		})
+	}
+	h.loops.Go(func() { h.gauge(ctx) })
+	return nil
+}
+
+func (h *Host) deliverer(x *exporterRuntime) (*outbox.Deliverer, error) {
+	o := h.cfg.Settings.Outbox
+	items, _ := h.store.(storage.OutboxStore)
+	routes, _ := h.store.(storage.RouteStore)
+	served := &servedRoutes{store: routes, dest: outbox.Destination{
+		Exporter: x.settings.Name, Account: x.settings.Account, Mode: x.settings.Mode,
+	}, log: h.cfg.Logger}
+	return outbox.NewDeliverer(outbox.Config{
+		Store: items, Sender: x, Destination: served.dest, Routes: served.ids, Owner: h.owner,
+		Page: o.Page, Lease: time.Duration(o.Lease), Tick: time.Duration(o.Tick), Horizon: time.Duration(o.Horizon),
+		Retry: outbox.Retry{
+			Base: time.Duration(o.Base), Cap: time.Duration(o.Cap), RateLimitDelay: time.Duration(o.RateLimitDelay),
+		},
+		Rate: x.settings.Rate, Trusted: x.settings.Trust == "outcomes",
+		Now: h.cfg.Now, Boottime: egress.Elapsed, Uniform: uniform,
+		Logger: h.cfg.Logger, Observer: deliveryObserver{metrics: h.metrics, exporter: x.settings.Name},
+	})
+}
+
+// gauge counts the outbox now and then, and once before it ends.
+func (h *Host) gauge(ctx context.Context) {
+	items, _ := h.store.(storage.OutboxStore)
+	names := make([]string, len(h.exporters))
+	for i, x := range h.exporters {
+		names[i] = x.settings.Name
+	}
+	tick := time.NewTicker(gaugeEvery)
+	defer tick.Stop()
+	for {
+		st, err := items.OutboxStats(ctx)
+		if err != nil && ctx.Err() == nil {
+			h.cfg.Logger.Warn("count the outbox", "error", err)
+		}
+		if err == nil {
+			h.metrics.SetOutbox(names, st)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// deliveryObserver turns what a deliverer reports into metrics.
+type deliveryObserver struct {
+	metrics  *telemetry.Metrics
+	exporter string
+}
+
+func (o deliveryObserver) Delivered(state storage.ItemState, took time.Duration) {
+	o.metrics.Delivered(o.exporter, state, took)
+}
+func (o deliveryObserver) Stale(items int) { o.metrics.Stale(o.exporter, items) }
+func (o deliveryObserver) Lied(items int)  { o.metrics.Lied(o.exporter, items) }
+func (o deliveryObserver) Paused(reason outbox.PauseReason, d time.Duration) {
+	o.metrics.Paused(o.exporter, string(reason), d)
+}

@@ -1,0 +1,231 @@
+// Package telemetry holds the metrics of a running host: OpenTelemetry inside,
+// a Prometheus page outside. No metric ever carries a tenant.
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// Metrics are the instruments of one host. Its methods are safe for concurrent
+// use. A nil *Metrics records nothing.
+type Metrics struct {
+	provider *sdkmetric.MeterProvider
+	registry *prometheus.Registry
+
+	recordEvents   metric.Int64Counter
+	recordDuration metric.Float64Histogram
+	deliver        metric.Float64Histogram
+	stale          metric.Int64Counter
+	pluginCalls    metric.Int64Counter
+	pluginDuration metric.Float64Histogram
+	egress         metric.Int64Counter
+	lied           metric.Int64Counter
+	paused         metric.Float64Counter
+
+	mu    sync.Mutex
+	stats storage.OutboxStats
+}
+
+// New returns metrics with a registry of their own; nothing global is touched.
+func New() (*Metrics, error) {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exp, err := otelprom.New(otelprom.WithRegisterer(m.registry))
+	if err != nil {
+		return nil, fmt.Errorf("prometheus exporter: %w", err)
+	}
+	m.provider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exp))
+	if err := m.instruments(m.provider.Meter("github.com/fencepost/fencepost")); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Metrics) instruments(mt metric.Meter) error {
+	var err error
+	counter := func(name, desc string) metric.Int64Counter {
+		c, e := mt.Int64Counter(name, metric.WithDescription(desc))
+		if e != nil {
+			err = e
+		}
+		return c
+	}
+	seconds := func(name, desc string) metric.Float64Histogram {
+		h, e := mt.Float64Histogram(name, metric.WithDescription(desc), metric.WithUnit("s"))
+		if e != nil {
+			err = e
+		}
+		return h
+	}
+	m.recordEvents = counter("fencepost.record.events", "Events by the outcome of recording them.")
+	m.recordDuration = seconds("fencepost.record.duration", "Time of one Record call.")
+	m.deliver = seconds("fencepost.outbox.deliver.duration", "Time from claim to outcome of one item, by the state it landed in.")
+	m.stale = counter("fencepost.outbox.stale_worker", "Conditional updates that changed nothing because the lease was lost.")
+	m.pluginCalls = counter("fencepost.plugin.calls", "Calls into plugins by outcome.")
+	m.pluginDuration = seconds("fencepost.plugin.duration", "Time of one call into a plugin.")
+	m.egress = counter("fencepost.egress.requests", "Requests sent for plugins by what the host saw.")
+	m.lied = counter("fencepost.plugin.lied", "Outcomes that the host's own evidence excluded.")
+	if err != nil {
+		return fmt.Errorf("instruments: %w", err)
+	}
+	if m.paused, err = mt.Float64Counter("fencepost.outbox.paused", metric.WithUnit("s"),
+		metric.WithDescription("Time for which nothing was claimed for a destination, by reason.")); err != nil {
+		return fmt.Errorf("instruments: %w", err)
+	}
+	return m.gauges(mt)
+}
+
+func (m *Metrics) gauges(mt metric.Meter) error {
+	items, err := mt.Int64ObservableGauge("fencepost.outbox.items", metric.WithDescription("Outbox items by state; open ones are those nobody has settled."))
+	if err != nil {
+		return fmt.Errorf("items gauge: %w", err)
+	}
+	oldest, err := mt.Float64ObservableGauge("fencepost.outbox.oldest_pending_age", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest pending item."))
+	if err != nil {
+		return fmt.Errorf("age gauge: %w", err)
+	}
+	_, err = mt.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, c := range m.stats.Counts {
+			o.ObserveInt64(items, c.Items-c.Open, metric.WithAttributes(
+				attribute.String("state", string(c.State)), attribute.String("exporter", c.Exporter), attribute.Bool("open", false)))
+			o.ObserveInt64(items, c.Open, metric.WithAttributes(
+				attribute.String("state", string(c.State)), attribute.String("exporter", c.Exporter), attribute.Bool("open", true)))
+		}
+		o.ObserveFloat64(oldest, m.stats.OldestPending.Seconds())
+		return nil
+	}, items, oldest)
+	if err != nil {
+		return fmt.Errorf("gauge callback: %w", err)
+	}
+	return nil
+}
+
+// Handler serves the Prometheus page.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Close flushes and stops the provider.
+func (m *Metrics) Close(ctx context.Context) error {
+	if err := m.provider.Shutdown(ctx); err != nil {
+		return fmt.Errorf("stop metrics: %w", err)
+	}
+	return nil
+}
+
+// Recorded counts n events with one outcome.
+func (m *Metrics) Recorded(outcome string, n int) {
+	if m == nil || n == 0 {
+		return
+	}
+	m.recordEvents.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// RecordTook notes the time of one Record call.
+func (m *Metrics) RecordTook(d time.Duration) {
+	if m == nil {
+		return
+	}
+	m.recordDuration.Record(context.Background(), d.Seconds())
+}
+
+// Delivered notes that an item of an exporter landed in a state.
+func (m *Metrics) Delivered(exporterName string, state storage.ItemState, d time.Duration) {
+	if m == nil {
+		return
+	}
+	m.deliver.Record(context.Background(), d.Seconds(), metric.WithAttributes(
+		attribute.String("exporter", exporterName), attribute.String("state", string(state))))
+}
+
+// Stale counts conditional updates that changed nothing.
+func (m *Metrics) Stale(exporterName string, n int) {
+	if m == nil || n == 0 {
+		return
+	}
+	m.stale.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("exporter", exporterName)))
+}
+
+// PluginCalled notes one call into a plugin.
+func (m *Metrics) PluginCalled(plugin, outcome string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	a := metric.WithAttributes(attribute.String("plugin", plugin), attribute.String("outcome", outcome))
+	m.pluginCalls.Add(context.Background(), 1, a)
+	m.pluginDuration.Record(context.Background(), d.Seconds(), metric.WithAttributes(attribute.String("plugin", plugin)))
+}
+
+// Requested counts one request sent for a plugin.
+func (m *Metrics) Requested(plugin, class string) {
+	if m == nil {
+		return
+	}
+	m.egress.Add(context.Background(), 1, metric.WithAttributes(
+		attribute.String("plugin", plugin), attribute.String("class", class)))
+}
+
+// Lied counts outcomes of a plugin that the host's evidence excluded.
+func (m *Metrics) Lied(plugin string, n int) {
+	if m == nil || n == 0 {
+		return
+	}
+	m.lied.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("plugin", plugin)))
+}
+
+// Paused adds to the time for which a destination was not served.
+func (m *Metrics) Paused(exporterName, reason string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	m.paused.Add(context.Background(), d.Seconds(), metric.WithAttributes(
+		attribute.String("exporter", exporterName), attribute.String("reason", reason)))
+}
+
+// SetOutbox replaces what the gauges show. Every state of every exporter is
+// shown, with zero rows too, else an alert on it would never resolve.
+func (m *Metrics) SetOutbox(exporters []string, s storage.OutboxStats) {
+	if m == nil {
+		return
+	}
+	s.Counts = complete(exporters, s.Counts)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stats = s
+}
+
+func complete(exporters []string, counts []storage.ItemCount) []storage.ItemCount {
+	type key struct {
+		exporter string
+		state    storage.ItemState
+	}
+	have := map[key]bool{}
+	for _, c := range counts {
+		have[key{c.Exporter, c.State}] = true
+	}
+	for _, e := range exporters {
+		for _, st := range storage.ItemStates {
+			if !have[key{e, st}] {
+				counts = append(counts, storage.ItemCount{Exporter: e, State: st})
+			}
+		}
+	}
+	return counts
+}
