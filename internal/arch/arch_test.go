@@ -1,0 +1,159 @@
+package arch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/fencepost/fencepost"
+
+// room is a folder with what its whole build, without tests, may or may not
+// reach. Names are import paths and match whole path elements from the start.
+type room struct {
+	dir string
+	// only lists what may be reached beside the standard library and the room
+	// itself; nil means anything but never.
+	only []string
+	// never lists what must not be reached.
+	never []string
+	env   []string
+	tags  string
+}
+
+const (
+	sdk        = module + "/plugins/sdk"
+	migrations = module + "/migrations"
+	internal   = module + "/internal"
+	decimal    = "github.com/quagmt/udecimal"
+	wire       = "github.com/aperturerobotics/protobuf-go-lite"
+	stripeGo   = "github.com/stripe/stripe-go/v79"
+	wazero     = "github.com/tetratelabs/wazero"
+	sqlite     = "zombiezen.com/go/sqlite"
+)
+
+var (
+	wasip1 = []string{"GOOS=wasip1", "GOARCH=wasm"}
+	// sqliteStack is the driver and what it stands on.
+	sqliteStack = []string{
+		sqlite, "modernc.org", "golang.org/x/sys", "golang.org/x/exp", "github.com/dustin/go-humanize",
+		"github.com/google/uuid", "github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft",
+	}
+	technologies = []string{wazero, sqlite, "modernc.org", stripeGo, "github.com/jackc/pgx", "github.com/hashicorp/go-plugin", "github.com/redis/go-redis"}
+)
+
+func rooms() []room {
+	return []room{
+		{dir: "engine", only: []string{sdk, decimal}},
+		{dir: "engine", only: []string{sdk, decimal}, tags: "faults"},
+		{dir: "plugins/sdk", only: []string{decimal, wire}},
+		{dir: "plugins/sdk", only: []string{decimal, wire}, tags: "faults"},
+		{dir: "plugins/sdk", only: []string{decimal, wire}, env: wasip1},
+		{dir: "migrations", only: []string{}},
+		{dir: "plugins/storage/sqlite", only: append([]string{sdk, migrations, decimal}, sqliteStack...)},
+		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}},
+		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}, env: wasip1},
+		{dir: "host", never: []string{sqlite, "modernc.org", stripeGo, internal, module + "/cmd", module + "/plugins/storage", module + "/plugins/exporters"}},
+		{dir: "host/carrier", never: []string{module + "/engine", internal}},
+		{dir: "outpost", never: append([]string{module + "/host", internal}, sqlite, wazero, stripeGo)},
+		// Test support stands on the standard library where it can: what it
+		// reached, every test would.
+		{dir: "internal/stripedouble", never: append([]string{module + "/host", module + "/engine", module + "/plugins/exporters"}, technologies...)},
+	}
+}
+
+// TestImportDirection fails when a room's build reaches what it may not know,
+// directly or through others. A folder that does not exist yet is skipped; one
+// that exists and cannot be listed fails.
+func TestImportDirection(t *testing.T) {
+	t.Parallel()
+	for _, r := range rooms() {
+		t.Run(strings.Join(append([]string{r.dir, r.tags}, r.env...), " "), func(t *testing.T) {
+			t.Parallel()
+			if _, err := os.Stat(filepath.Join("..", "..", r.dir)); os.IsNotExist(err) {
+				t.Skipf("%s does not exist yet", r.dir)
+			}
+			for _, dep := range closure(t, r) {
+				switch {
+				case within(dep, []string{module + "/" + r.dir}):
+				case within(dep, r.never):
+					t.Errorf("%s reaches %s", r.dir, dep)
+				case r.only != nil && !within(dep, r.only):
+					t.Errorf("%s reaches %s", r.dir, dep)
+				}
+			}
+		})
+	}
+}
+
+// Only one room may name each technology: the tree is asked for every package's
+// own imports, so that a new folder cannot slip past the list of rooms above.
+func TestOneRoomPerTechnology(t *testing.T) {
+	t.Parallel()
+	homes := map[string][]string{
+		wazero:                           {module + "/host/carrier/wasm"},
+		sqlite:                           {module + "/plugins/storage/sqlite", module + "/examples"}, // an embedder's own transaction
+		stripeGo:                         {module + "/plugins/exporters/stripe"},
+		"github.com/hashicorp/go-plugin": {module + "/host/carrier/process", module + "/plugins/sdk/guest"},
+		"github.com/jackc/pgx":           {module + "/plugins/storage/postgres"},
+		"github.com/redis/go-redis":      {module + "/outpost"},
+		"github.com/spf13/cobra":         {module + "/cmd"},
+		"github.com/vbauerster/mpb":      {module + "/cmd"},
+	}
+	for _, line := range list(t, room{}, "{{.ImportPath}} {{join .Imports \" \"}}", "./...") {
+		pkg, imports, _ := strings.Cut(line, " ")
+		if pkg == internal+"/deps" {
+			continue // pins versions and has no code
+		}
+		for dep := range strings.FieldsSeq(imports) {
+			for technology, homes := range homes {
+				if within(dep, []string{technology}) && !within(pkg, homes) {
+					t.Errorf("%s imports %s; only %s may", pkg, dep, strings.Join(homes, ", "))
+				}
+			}
+		}
+	}
+}
+
+// The rooms above name real packages: a rule that matches nothing, because a
+// path changed, would hold for ever.
+func TestClosureSeesThroughOthers(t *testing.T) {
+	t.Parallel()
+	deps := closure(t, room{dir: "engine"})
+	for _, want := range []string{sdk, decimal} { // the decimal only through the contract
+		if !slices.ContainsFunc(deps, func(d string) bool { return within(d, []string{want}) }) {
+			t.Errorf("the closure of engine lacks %s", want)
+		}
+	}
+}
+
+func closure(t *testing.T, r room) []string {
+	t.Helper()
+	return list(t, r, "{{if not .Standard}}{{.ImportPath}}{{end}}", "-deps", "./"+r.dir+"/...")
+}
+
+func list(t *testing.T, r room, format string, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-tags", r.tags, "-f", format}, args...)...)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), r.env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v\n%s", r.dir, err, stderr.String())
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return slices.DeleteFunc(lines, func(s string) bool { return s == "" })
+}
+
+// within reports whether path is one of roots or below one.
+func within(path string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool {
+		rest, ok := strings.CutPrefix(path, root)
+		return ok && (rest == "" || rest[0] == '/')
+	})
+}

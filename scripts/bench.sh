@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Benchmarks in one run. Every limit is printed beside its figure and none
+# fails the run: a busy machine is not a defect. BENCH=regexp picks, COUNT=n
+# repeats (for benchstat: scripts/tool.sh benchstat).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+report() { printf '%-28s %10s   limit %s\n' "$1" "$2" "$3"; }
+
+# serve_figures prints the size of the binary, and the time to ready and the
+# resident memory of an idle server on a second (warm) start.
+serve_figures() {
+  local dir port pid began rss
+  dir=$(mktemp -d)
+  report 'binary, MB' "$(($(stat -c %s bin/fencepost) / 1000000))" '60'
+  cp scripts/bench.yaml "$dir/fencepost.yaml"
+  for start in cold warm; do
+    port=$((20000 + RANDOM % 20000))
+    began=$(date +%s%N)
+    (cd "$dir" && STRIPE_API_KEY=sk_test_bench exec "$OLDPWD/bin/fencepost" serve --config fencepost.yaml --listen "127.0.0.1:$port" >serve.log 2>&1) &
+    pid=$!
+    until curl -fs -o /dev/null "http://127.0.0.1:$port/readyz"; do
+      kill -0 "$pid" 2>/dev/null || { cat "$dir/serve.log" >&2; rm -rf "$dir"; return 1; }
+      sleep 0.02
+    done
+    report "serve ready, $start, ms" "$((($(date +%s%N) - began) / 1000000))" "$([[ $start == warm ]] && echo 1000 || echo 10000)"
+    if [[ $start == warm ]]; then
+      sleep 3 # idle is what is left after the start
+      rss=$(awk '/^VmRSS/ {print int($2 / 1000)}' "/proc/$pid/status")
+      report 'serve idle, MB resident' "$rss" '120'
+    fi
+    kill -TERM "$pid"
+    wait "$pid" || true
+  done
+  rm -rf "$dir"
+}
+
+serve_figures
+mapfile -t dirs < <(git grep -lE --untracked '^func Benchmark[A-Z]' -- '*_test.go' | grep -v '^tools/' | xargs -r -n1 dirname | sort -u)
+((${#dirs[@]})) || { echo "no benchmarks" >&2; exit 1; }
+go test -run '^$' -bench "${BENCH:-.}" -benchmem -count "${COUNT:-1}" -timeout 30m "${dirs[@]/#/./}"
