@@ -1,0 +1,235 @@
+package egress
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	sdk "github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+)
+
+// prepared is a request that keeps the rules, ready to be sent.
+type prepared struct {
+	method   string // empty, as the rest, until it was found good
+	hostPort string
+	url      *url.URL
+	header   http.Header
+	body     []byte
+	items    []CallItem // those of the request that the call knows
+}
+
+// prepare checks a plugin's request and adds the host's own headers and the
+// secrets. It returns the reason if the request is refused; p then holds what
+// was found good so far, and always the items.
+func (c *Client) prepare(call *Call, req *capability.Request) (p *prepared, reason string) {
+	p = &prepared{}
+	if reason := p.bindItems(call, req.Items); reason != "" {
+		return p, reason
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		p.method = req.Method
+	default:
+		return p, reasonMethodRefused
+	}
+	u, hostPort, reason := parseURL(req.URL)
+	if reason != "" {
+		return p, reason
+	}
+	if reason := c.checkHost(hostPort); reason != "" {
+		return p, reason
+	}
+	p.url, p.hostPort = u, hostPort
+	if len(req.Body) > c.cfg.MaxRequestBytes {
+		return p, reasonBodyTooLarge
+	}
+	p.body = req.Body
+	if reason := c.setHeaders(p, req); reason != "" {
+		return p, reason
+	}
+	for _, it := range p.items {
+		if !identifierOccurs(req, u, it.Identifier) {
+			return p, reasonIdentifierMissing
+		}
+	}
+	return p, ""
+}
+
+// bindItems looks the covered items up in the call.
+func (p *prepared) bindItems(call *Call, ids []string) string {
+	if len(ids) > 0 && call == nil {
+		return reasonNoCall
+	}
+	var reason string
+	seen := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		it, ok := call.items[id]
+		if !ok {
+			reason = reasonItemUnknown
+			continue
+		}
+		if _, again := seen[id]; !again {
+			seen[id] = struct{}{}
+			p.items = append(p.items, it)
+		}
+	}
+	if reason == "" && call != nil && !call.admit() {
+		reason = reasonTooManyRequests
+	}
+	return reason
+}
+
+// setHeaders takes over the plugin's headers, then the secrets', then ours.
+func (c *Client) setHeaders(p *prepared, req *capability.Request) string {
+	if len(req.Headers) > headersMax {
+		return reasonHeadersTooLarge
+	}
+	p.header = make(http.Header, len(req.Headers)+4)
+	size := 0
+	for _, h := range req.Headers {
+		if size += len(h.Name) + len(h.Value) + 4; size > headerBytesMax {
+			return reasonHeadersTooLarge
+		}
+		if !validHeaderName(h.Name) || !validHeaderValue(h.Value) {
+			return reasonHeaderInvalid
+		}
+		name := http.CanonicalHeaderKey(h.Name)
+		if _, owned := c.owned[name]; owned || hostHeader(name) {
+			return reasonHeaderRefused
+		}
+		p.header.Add(name, h.Value)
+	}
+	// The host has matched by now; the scheme is https in any case.
+	for _, name := range req.Secrets {
+		s, ok := c.cfg.Secrets[name]
+		if !ok {
+			return reasonSecretUnknown
+		}
+		header := http.CanonicalHeaderKey(s.Header)
+		if _, twice := p.header[header]; twice {
+			return reasonHeaderRefused
+		}
+		p.header.Set(header, s.Prefix+s.Value.Reveal())
+	}
+	p.header.Set("Accept-Encoding", "identity")
+	if p.header.Get("User-Agent") == "" {
+		p.header.Set("User-Agent", "fencepost")
+	}
+	return ""
+}
+
+// hostHeader reports whether a header, in canonical form, frames the message or
+// belongs to the connection, and so to the host.
+func hostHeader(name string) bool {
+	switch name {
+	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te", "Trailer",
+		"Upgrade", "Http2-Settings", "Expect", "Accept-Encoding", "Cookie", "Set-Cookie":
+		return true
+	}
+	return strings.HasPrefix(name, "Proxy-")
+}
+
+// validHeaderName accepts an RFC 9110 token.
+func validHeaderName(s string) bool {
+	if s == "" || len(s) > 256 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// validHeaderValue accepts RFC 9110 field content in ASCII. Bytes beyond are
+// legal and obsolete, and every server reads them in its own way.
+func validHeaderValue(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < ' ' && c != '\t') || c >= 0x7f {
+			return false
+		}
+	}
+	return s == strings.Trim(s, " \t")
+}
+
+// identifierOccurs reports whether the request carries the identifier where a
+// provider can find it: in URL or body, raw or form-encoded, as a word of its
+// own, or as the whole value of a header. As part of a longer word it is another
+// identifier, which is what Idempotency-Key is made of.
+func identifierOccurs(req *capability.Request, u *url.URL, identifier string) bool {
+	if identifier == "" {
+		return false
+	}
+	for _, h := range req.Headers {
+		if h.Value == identifier {
+			return true
+		}
+	}
+	if containsWord(req.URL, identifier) || containsWord(u.Path, identifier) || containsWord(string(req.Body), identifier) {
+		return true
+	}
+	for _, raw := range []string{u.RawQuery, string(req.Body)} {
+		if form, err := url.ParseQuery(raw); err == nil && formHolds(form, identifier) {
+			return true
+		}
+	}
+	return false
+}
+
+func formHolds(form url.Values, identifier string) bool {
+	for _, values := range form {
+		for _, v := range values {
+			if containsWord(v, identifier) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// containsWord reports whether word occurs in s with nothing beside it that
+// could belong to an identifier.
+func containsWord(s, word string) bool {
+	for at := 0; ; at++ {
+		i := strings.Index(s[at:], word)
+		if i < 0 {
+			return false
+		}
+		at += i
+		end := at + len(word)
+		if (at == 0 || !wordByte(s[at-1])) && (end == len(s) || !wordByte(s[end])) {
+			return true
+		}
+	}
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// prepareSecrets checks the secrets and how they are hidden in answers.
+func (c *Client) prepareSecrets() error {
+	c.owned = make(map[string]struct{}, len(c.cfg.Secrets))
+	for name, s := range c.cfg.Secrets {
+		field := "secrets." + name
+		header := http.CanonicalHeaderKey(s.Header)
+		value := s.Value.Reveal()
+		switch {
+		case !validHeaderName(s.Header) || hostHeader(header):
+			return sdk.Invalid(field, "goes into a header that is not the connection's own")
+		case len(value) < secretBytesMin:
+			return sdk.Invalid(field, "at least 8 bytes; a shorter one could not be hidden")
+		case !validHeaderValue(value) || !validHeaderValue("x"+s.Prefix+"x"):
+			return sdk.Invalid(field, "printable ASCII without blanks at the ends")
+		}
+		c.owned[header] = struct{}{}
+		c.masks = append(c.masks, maskedForms(value)...)
+	}
+	return nil
+}
