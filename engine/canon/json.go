@@ -69,7 +69,7 @@ type Member struct {
 
 // Members reads an object and returns its members in order, after checking all
 // of it as [JSON] does (two levels more are allowed). The values are parts of
-// raw.
+// raw. An error within a member names it, if it is [Nameable].
 func Members(raw []byte) ([]Member, error) {
 	s := scanner{in: raw, limit: MaxDepth + envelopes}
 	if s.peek() != '{' {
@@ -84,6 +84,9 @@ func Members(raw []byte) ([]Member, error) {
 		seen[key] = struct{}{}
 		start := s.pos
 		if err := s.value(); err != nil {
+			if Nameable(key) {
+				err = within(key, err)
+			}
 			return err
 		}
 		out = append(out, Member{Name: key, Value: s.in[start:s.pos:s.pos]})
@@ -95,10 +98,14 @@ func Members(raw []byte) ([]Member, error) {
 	return out, s.end()
 }
 
+// structureDepth bounds the recursion where only the structure is read.
+const structureDepth = 512
+
 // Elements reads an array of at most limit elements and returns their texts,
-// which are parts of raw, checked as [Members] checks.
+// which are parts of raw. It looks at the structure only, so that what [JSON]
+// refuses in one element is that element's fault alone.
 func Elements(raw []byte, limit int) ([]json.RawMessage, error) {
-	s := scanner{in: raw, limit: MaxDepth + envelopes}
+	s := scanner{in: raw, limit: structureDepth, lenient: true}
 	if s.peek() != '[' {
 		return nil, s.expected("a JSON array")
 	}
@@ -114,6 +121,21 @@ func Elements(raw []byte, limit int) ([]json.RawMessage, error) {
 		return nil, err
 	}
 	return out, s.end()
+}
+
+// Nameable reports whether an error may repeat a name that came from outside:
+// it is short and holds letters, digits, "_", "-" and "." only.
+func Nameable(name string) bool {
+	if name == "" || len(name) > 64 {
+		return false
+	}
+	for _, c := range []byte(name) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && c != '_' && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
 }
 
 // ErrTooMany is what [Elements] answers for more elements than its limit.

@@ -27,6 +27,9 @@ type scanner struct {
 	limit int
 	out   []byte
 	keep  bool
+	// lenient looks at structure only: it finds where the elements of a batch
+	// end without judging one by another's faults.
+	lenient bool
 }
 
 // member is one member of an open object: its key and where out holds it.
@@ -37,6 +40,14 @@ type member struct {
 
 func (s *scanner) fail(rule string) error {
 	return sdk.Invalid("", rule+" (at byte "+strconv.Itoa(s.pos)+")")
+}
+
+// refuse is fail, except when only the structure matters.
+func (s *scanner) refuse(rule string) error {
+	if s.lenient {
+		return nil
+	}
+	return s.fail(rule)
 }
 
 func (s *scanner) syntax() error { return s.fail("well-formed JSON") }
@@ -115,10 +126,12 @@ func (s *scanner) number() error {
 	for s.pos < len(s.in) && strings.IndexByte("+-.0123456789Ee", s.in[s.pos]) >= 0 {
 		s.pos++
 	}
+	if start == s.pos {
+		return s.syntax()
+	}
 	text, ok := Number(string(s.in[start:s.pos]))
 	if !ok {
-		s.pos = start
-		return s.fail("well-formed JSON, numbers with at most 17 digits of exponent")
+		return s.refuse("well-formed JSON, numbers with at most 17 digits of exponent")
 	}
 	s.emit([]byte(text)...)
 	return nil
@@ -192,7 +205,7 @@ func (s *scanner) object() error {
 	}
 	for i := 1; i < len(members); i++ {
 		if members[i].key == members[i-1].key {
-			return s.fail("no key twice in one JSON object")
+			return s.refuse("no key twice in one JSON object")
 		}
 	}
 	s.arrange(open, members)
@@ -286,7 +299,7 @@ func (s *scanner) text() ([]byte, error) {
 
 func (s *scanner) valid(text []byte) ([]byte, error) {
 	if !utf8.Valid(text) {
-		return nil, s.fail("valid UTF-8")
+		return text, s.refuse("valid UTF-8")
 	}
 	return text, nil
 }

@@ -25,7 +25,7 @@ func (s *scanner) escape(in []byte) (rune, int, error) {
 		return 0, 0, s.syntax()
 	}
 	if r == 0 {
-		return 0, 0, s.fail("no NUL character")
+		return 0, 6, s.refuse("no NUL character")
 	}
 	if !utf16.IsSurrogate(r) {
 		return r, 6, nil
@@ -33,7 +33,7 @@ func (s *scanner) escape(in []byte) (rune, int, error) {
 	low, ok := codeUnit(in[6:])
 	pair := utf16.DecodeRune(r, low)
 	if !ok || pair == '\uFFFD' {
-		return 0, 0, s.fail("no lone surrogate")
+		return '\uFFFD', 6, s.refuse("no lone surrogate")
 	}
 	return pair, 12, nil
 }

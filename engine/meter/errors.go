@@ -2,6 +2,8 @@ package meter
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -39,7 +41,46 @@ func (e Errors) Err() error {
 
 // At returns a copy of e that concerns item i (from zero) of a batch: the
 // index is set and fields read "events[3].quantity".
-func (e Errors) At(i int) Errors { return e }
+func (e Errors) At(i int) Errors {
+	item := "events[" + strconv.Itoa(i) + "]"
+	out := make(Errors, len(e))
+	for n, err := range e {
+		out[n] = err.At(i)
+		if err.Field == "" {
+			out[n].Field = item
+		} else {
+			out[n].Field = item + "." + err.Field
+		}
+	}
+	return out
+}
+
+// add notes that field breaks rule, once for each field.
+func (e *Errors) add(field, rule string) {
+	if !e.has(field) {
+		*e = append(*e, sdk.Invalid(field, rule))
+	}
+}
+
+// note adds err, about field unless it names one.
+func (e *Errors) note(field string, err error) {
+	if err == nil {
+		return
+	}
+	var tagged *sdk.Error
+	if !errors.As(err, &tagged) {
+		tagged = sdk.Invalid(field, err.Error())
+	}
+	named := *tagged
+	if named.Field == "" {
+		named.Field = field
+	}
+	*e = append(*e, &named)
+}
+
+func (e Errors) has(field string) bool {
+	return slices.ContainsFunc(e, func(err *sdk.Error) bool { return err.Field == field })
+}
 
 // AsErrors returns the tagged errors of err: itself if it is [Errors], the one
 // in its chain otherwise; nil if there is none.

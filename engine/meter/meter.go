@@ -7,6 +7,12 @@
 package meter
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/fencepost/fencepost/engine/canon"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 )
@@ -19,6 +25,9 @@ const (
 	Sum   Aggregation = "sum"   // adds the number at Value
 	Count Aggregation = "count" // adds 1 for each event
 )
+
+// later are the aggregations that are known and not yet built.
+var later = [...]Aggregation{"max", "min", "avg", "latest", "unique"}
 
 // Meter says what CloudEvents of one type mean for one feature.
 type Meter struct {
@@ -34,20 +43,113 @@ type Meter struct {
 
 // Set is a set of meters that was checked. The zero value has none: every event
 // is unmatched. A Set is immutable and safe for concurrent use.
-type Set struct{}
+type Set struct {
+	byType map[string][]compiled
+}
+
+// compiled is a meter with its paths read.
+type compiled struct {
+	feature    string
+	count      bool
+	value      path
+	dimensions []dimension
+}
+
+type dimension struct {
+	name string
+	path path
+}
 
 // NewSet checks meters and returns them as a set. It fails with [Errors] naming
 // each fault ("meters[2].value"); two meters with the same event type and
 // feature are refused, and so is an unknown aggregation (tag unsupported if it
 // is one that a later version will have).
-func NewSet(meters []Meter) (Set, error) { return Set{}, nil }
+func NewSet(meters []Meter) (Set, error) {
+	var errs Errors
+	type key struct{ eventType, feature string }
+	seen := make(map[key]int, len(meters))
+	s := Set{byType: make(map[string][]compiled)}
+	for i, m := range meters {
+		field := "meters[" + strconv.Itoa(i) + "]"
+		c := compile(&errs, field, m)
+		k := key{m.EventType, m.Feature}
+		if first, twice := seen[k]; twice {
+			errs.add(field, "one meter for each event type and feature; meters["+strconv.Itoa(first)+"] is the same")
+			continue
+		}
+		seen[k] = i
+		s.byType[m.EventType] = append(s.byType[m.EventType], c)
+	}
+	if errs != nil {
+		return Set{}, errs
+	}
+	for _, cs := range s.byType {
+		slices.SortFunc(cs, func(a, b compiled) int { return cmp.Compare(a.feature, b.feature) })
+	}
+	return s, nil
+}
+
+func compile(errs *Errors, field string, m Meter) compiled {
+	c := compiled{feature: m.Feature, count: m.Aggregation == Count}
+	if !featureName.MatchString(m.Feature) {
+		errs.add(field+".feature", featureRule)
+	}
+	checkName(errs, field+".event_type", m.EventType, MaxType)
+	checkAggregation(errs, field+".aggregation", m.Aggregation)
+	var ok bool
+	switch {
+	case c.count && m.Value != "":
+		errs.add(field+".value", "absent: count adds 1 for each event")
+	case !c.count:
+		if c.value, ok = parsePath(m.Value); !ok {
+			errs.add(field+".value", pathRule)
+		}
+	}
+	if len(m.Dimensions) > MaxDimensions {
+		errs.add(field+".dimensions", "at most 32 dimensions")
+		return c
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Dimensions)) {
+		at := field + ".dimensions" + dotted(name)
+		if name == "" || len(name) > MaxDimensionKey {
+			errs.add(at, "names of 1 to 64 bytes")
+		} else {
+			checkName(errs, at, name, MaxDimensionKey)
+		}
+		p, ok := parsePath(m.Dimensions[name])
+		if !ok {
+			errs.add(at, pathRule)
+		}
+		c.dimensions = append(c.dimensions, dimension{name, p})
+	}
+	return c
+}
+
+func checkAggregation(errs *Errors, field string, a Aggregation) {
+	switch {
+	case a == Sum || a == Count:
+	case slices.Contains(later[:], a):
+		*errs = append(*errs, &sdk.Error{
+			Tag: sdk.TagUnsupported, Code: "aggregation", Field: field,
+			Rule: "sum or count; max, min, avg, latest and unique come with a later version",
+		})
+	default:
+		errs.add(field, "sum or count")
+	}
+}
 
 // Measurement is what one CloudEvent means for one feature.
 type Measurement struct {
 	Feature    string
 	Quantity   decimal.Decimal
 	Dimensions map[string]string // nil if there are none
+	// Path is where the quantity came from, for errors: "data.usage.tokens".
+	// "type" for a count.
+	Path string
 }
+
+// Matches reports whether some meter takes events of a type.
+func (s Set) Matches(eventType string) bool { return len(s.byType[eventType]) > 0 }
 
 // Apply measures e: one measurement for each meter of its type, in the order of
 // their features. No meter: an empty result and no error, the event is
@@ -56,5 +158,63 @@ type Measurement struct {
 //
 // A dimension that is absent or null in the data is left out.
 func (s Set) Apply(e CloudEvent) ([]Measurement, error) {
-	return nil, Errors{sdk.Invalid("", "not built yet")}
+	meters := s.byType[e.Type]
+	if len(meters) == 0 {
+		return nil, nil
+	}
+	var errs Errors
+	out := make([]Measurement, len(meters))
+	for i, m := range meters {
+		out[i] = m.apply(&errs, e)
+	}
+	if errs != nil {
+		return nil, errs
+	}
+	return out, nil
+}
+
+func (c compiled) apply(errs *Errors, e CloudEvent) Measurement {
+	m := Measurement{Feature: c.feature, Quantity: decimal.One, Path: "type"}
+	if !c.count {
+		m.Path = c.value.field
+		raw, found, err := canon.Find(e.Data, c.value.steps)
+		switch {
+		case e.Data == nil:
+			errs.add("data", "JSON data, because a meter reads it")
+		case err != nil:
+			errs.note("data", err)
+		case !found || canon.KindOf(raw) == canon.Null:
+			errs.add(m.Path, "required by the meter of feature "+c.feature)
+		default:
+			m.Quantity, err = quantity(raw)
+			if !errs.has(m.Path) {
+				errs.note(m.Path, err)
+			}
+		}
+	}
+	m.Dimensions = c.labels(errs, e)
+	return m
+}
+
+func (c compiled) labels(errs *Errors, e CloudEvent) map[string]string {
+	var out map[string]string
+	for _, d := range c.dimensions {
+		raw, found, err := canon.Find(e.Data, d.path.steps)
+		if e.Data == nil || err != nil || !found || canon.KindOf(raw) == canon.Null {
+			continue
+		}
+		value, ok := label(raw)
+		switch {
+		case !ok:
+			errs.add(d.path.field, labelRule)
+		case len(value) > MaxDimensionValue:
+			errs.add(d.path.field, "at most 256 bytes, because it is a dimension")
+		default:
+			if out == nil {
+				out = make(map[string]string, len(c.dimensions))
+			}
+			out[d.name] = value
+		}
+	}
+	return out
 }
