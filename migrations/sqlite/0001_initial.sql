@@ -1,0 +1,297 @@
+-- Times are microseconds since 1970 in UTC. Quantities are canonical decimal
+-- text: SQLite has no exact type that is wide enough. tenant_key leads every
+-- key of tenant data, so that rows can move to other stores by tenant.
+
+CREATE TABLE fencepost_meta (
+  key   TEXT PRIMARY KEY,
+  value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0);
+
+CREATE TABLE fencepost_generations (
+  scope    INTEGER PRIMARY KEY CHECK (scope = 1),
+  active   INTEGER NOT NULL,
+  building INTEGER,
+  previous INTEGER
+) STRICT;
+
+INSERT INTO fencepost_generations (scope, active) VALUES (1, 1);
+
+CREATE TABLE fencepost_events (
+  seq               INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant_key        TEXT    NOT NULL CHECK (tenant_key <> ''),
+  event_id          TEXT    NOT NULL CHECK (event_id <> ''),
+  feature           TEXT    NOT NULL,
+  quantity          TEXT    NOT NULL,
+  kind              TEXT    NOT NULL CHECK (kind IN ('usage', 'correction')),
+  original_event_id TEXT,
+  occurred_at       INTEGER NOT NULL,
+  period_start      INTEGER NOT NULL,
+  period_end        INTEGER NOT NULL,
+  period_source     TEXT    NOT NULL,
+  plan              TEXT,
+  plan_version      TEXT,
+  dimensions        TEXT,
+  metadata          TEXT,
+  payload_hash      BLOB    NOT NULL CHECK (length(payload_hash) = 32),
+  dedupe_hash       BLOB    NOT NULL CHECK (length(dedupe_hash) = 32),
+  recorded_at       INTEGER NOT NULL,
+  UNIQUE (tenant_key, event_id)
+) STRICT;
+
+-- The first receipt of a CloudEvent. seqs are the events that it became, in
+-- the order of features.
+CREATE TABLE fencepost_cloudevents (
+  tenant_key  TEXT    NOT NULL CHECK (tenant_key <> ''),
+  receipt_id  TEXT    NOT NULL CHECK (receipt_id <> ''),
+  source      TEXT    NOT NULL,
+  id          TEXT    NOT NULL,
+  type        TEXT    NOT NULL,
+  occurred_at INTEGER NOT NULL,
+  dedupe_hash BLOB    NOT NULL CHECK (length(dedupe_hash) = 32),
+  features    TEXT    NOT NULL,
+  seqs        TEXT    NOT NULL,
+  body        TEXT,
+  recorded_at INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, receipt_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_totals (
+  tenant_key   TEXT    NOT NULL,
+  feature      TEXT    NOT NULL,
+  period_start INTEGER NOT NULL,
+  generation   INTEGER NOT NULL,
+  period_end   INTEGER NOT NULL,
+  quantity     TEXT    NOT NULL,
+  events       INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, feature, period_start, generation)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_subscriptions (
+  tenant_key   TEXT    PRIMARY KEY CHECK (tenant_key <> ''),
+  plan         TEXT    NOT NULL,
+  plan_version TEXT    NOT NULL,
+  anchor       INTEGER NOT NULL,
+  interval     TEXT    NOT NULL,
+  timezone     TEXT    NOT NULL,
+  customers    TEXT,
+  revision     INTEGER NOT NULL,
+  updated_at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_mappings (
+  version    TEXT    PRIMARY KEY CHECK (version <> ''),
+  label      TEXT    NOT NULL,
+  content    TEXT    NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_routes (
+  route               INTEGER PRIMARY KEY AUTOINCREMENT,
+  exporter            TEXT    NOT NULL CHECK (exporter <> ''),
+  destination_account TEXT    NOT NULL,
+  mode                TEXT    NOT NULL,
+  feature             TEXT    NOT NULL CHECK (feature <> ''),
+  disposition         TEXT    NOT NULL CHECK (disposition IN ('export', 'quarantine', 'ignore')),
+  mapping_version     TEXT    NOT NULL,
+  applies_after       INTEGER NOT NULL,
+  created_at          INTEGER NOT NULL,
+  retired_at          INTEGER
+) STRICT;
+
+-- One route in force for a feature at a destination.
+CREATE UNIQUE INDEX fencepost_routes_in_force
+  ON fencepost_routes (exporter, destination_account, mode, feature)
+  WHERE retired_at IS NULL;
+
+-- The intent: what is to be sent, to whom, under which identity.
+CREATE TABLE fencepost_outbox_items (
+  item                INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant_key          TEXT    NOT NULL CHECK (tenant_key <> ''),
+  subject_kind        TEXT    NOT NULL CHECK (subject_kind IN ('event', 'correction', 'usage_window')),
+  subject_ref         TEXT    NOT NULL,
+  exporter            TEXT    NOT NULL,
+  destination_account TEXT    NOT NULL,
+  mode                TEXT    NOT NULL,
+  mapping_version     TEXT    NOT NULL,
+  digest              BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),
+  route               INTEGER NOT NULL REFERENCES fencepost_routes (route),
+  event_seq           INTEGER,
+  feature             TEXT    NOT NULL,
+  customer            TEXT    NOT NULL DEFAULT '',
+  payload             TEXT,
+  created_at          INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX fencepost_outbox_items_event
+  ON fencepost_outbox_items (event_seq) WHERE event_seq IS NOT NULL;
+
+-- The one row of an item that moves.
+CREATE TABLE fencepost_outbox_state (
+  item                INTEGER PRIMARY KEY,
+  route               INTEGER NOT NULL,
+  subject_key         BLOB    NOT NULL CHECK (length(subject_key) = 32),
+  serial_key          TEXT    NOT NULL DEFAULT '',
+  state               TEXT    NOT NULL CHECK (state IN
+    ('pending', 'leased', 'accepted', 'confirmed', 'uncertain', 'rejected', 'quarantined')),
+  attempts            INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  attempt_budget      INTEGER NOT NULL,
+  first_attempt_at    INTEGER,
+  first_unresolved_at INTEGER,
+  next_attempt_at     INTEGER,
+  lease_owner         TEXT,
+  claimed_at          INTEGER,
+  lease_expires_at    INTEGER,
+  lease_token         INTEGER NOT NULL DEFAULT 0,
+  unresolved          INTEGER NOT NULL DEFAULT 0 CHECK (unresolved IN (0, 1)),
+  provider_ref        TEXT,
+  accepted_at         INTEGER,
+  confirmed_at        INTEGER,
+  confirmed_by        TEXT,
+  disputed            TEXT,
+  last_error          TEXT,
+  quarantine_reason   TEXT,
+  settled_at          INTEGER,
+  superseded_by       INTEGER,
+  CHECK (state <> 'leased' OR lease_expires_at IS NOT NULL),
+  CHECK (state <> 'pending' OR next_attempt_at IS NOT NULL)
+) STRICT;
+
+-- At most one sendable item for a subject at a destination, whatever the
+-- mapping: two would be two charges.
+CREATE UNIQUE INDEX fencepost_outbox_state_subject
+  ON fencepost_outbox_state (subject_key) WHERE superseded_by IS NULL;
+
+CREATE INDEX fencepost_outbox_state_pending
+  ON fencepost_outbox_state (route, next_attempt_at, item)
+  WHERE state = 'pending' AND superseded_by IS NULL;
+
+CREATE INDEX fencepost_outbox_state_leased
+  ON fencepost_outbox_state (route, lease_expires_at)
+  WHERE state = 'leased';
+
+CREATE INDEX fencepost_outbox_state_serial
+  ON fencepost_outbox_state (serial_key, lease_expires_at)
+  WHERE state = 'leased' AND serial_key <> '';
+
+CREATE INDEX fencepost_outbox_state_attention
+  ON fencepost_outbox_state (state, item)
+  WHERE state IN ('uncertain', 'rejected', 'quarantined');
+
+-- How many items stand where, kept in the transactions that move them: a
+-- gauge must not scan the outbox.
+CREATE TABLE fencepost_outbox_counts (
+  route INTEGER NOT NULL,
+  state TEXT    NOT NULL,
+  items INTEGER NOT NULL,
+  open  INTEGER NOT NULL,
+  PRIMARY KEY (route, state)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_attempts (
+  item        INTEGER NOT NULL,
+  n           INTEGER NOT NULL,
+  lease_token INTEGER NOT NULL,
+  owner       TEXT    NOT NULL,
+  started_at  INTEGER,
+  finished_at INTEGER,
+  host_class  TEXT    NOT NULL,
+  outcome     TEXT    NOT NULL,
+  evidence    TEXT    NOT NULL,
+  status      INTEGER NOT NULL,
+  request_id  TEXT    NOT NULL,
+  code        TEXT    NOT NULL,
+  message     TEXT    NOT NULL,
+  decided     TEXT    NOT NULL,
+  fenced      INTEGER NOT NULL CHECK (fenced IN (0, 1)),
+  recorded_at INTEGER NOT NULL,
+  PRIMARY KEY (item, n)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX fencepost_attempts_fenced
+  ON fencepost_attempts (item) WHERE fenced = 1;
+
+-- History never changes after commit, whoever asks.
+
+CREATE TRIGGER fencepost_events_no_update BEFORE UPDATE ON fencepost_events
+BEGIN SELECT RAISE(ABORT, 'fencepost_events is immutable'); END;
+CREATE TRIGGER fencepost_events_no_delete BEFORE DELETE ON fencepost_events
+BEGIN SELECT RAISE(ABORT, 'fencepost_events is immutable'); END;
+
+CREATE TRIGGER fencepost_cloudevents_no_update BEFORE UPDATE ON fencepost_cloudevents
+BEGIN SELECT RAISE(ABORT, 'fencepost_cloudevents is immutable'); END;
+CREATE TRIGGER fencepost_cloudevents_no_delete BEFORE DELETE ON fencepost_cloudevents
+BEGIN SELECT RAISE(ABORT, 'fencepost_cloudevents is immutable'); END;
+
+CREATE TRIGGER fencepost_mappings_no_update BEFORE UPDATE ON fencepost_mappings
+BEGIN SELECT RAISE(ABORT, 'fencepost_mappings is immutable'); END;
+CREATE TRIGGER fencepost_mappings_no_delete BEFORE DELETE ON fencepost_mappings
+BEGIN SELECT RAISE(ABORT, 'fencepost_mappings is immutable'); END;
+
+CREATE TRIGGER fencepost_attempts_no_update BEFORE UPDATE ON fencepost_attempts
+BEGIN SELECT RAISE(ABORT, 'fencepost_attempts is append-only'); END;
+CREATE TRIGGER fencepost_attempts_no_delete BEFORE DELETE ON fencepost_attempts
+BEGIN SELECT RAISE(ABORT, 'fencepost_attempts is append-only'); END;
+
+-- A customer that was unknown at enqueue may be filled in, once.
+CREATE TRIGGER fencepost_outbox_items_no_update BEFORE UPDATE ON fencepost_outbox_items
+WHEN NOT (OLD.customer = '' AND NEW.customer <> ''
+  AND NEW.item = OLD.item
+  AND NEW.tenant_key = OLD.tenant_key
+  AND NEW.subject_kind = OLD.subject_kind
+  AND NEW.subject_ref = OLD.subject_ref
+  AND NEW.exporter = OLD.exporter
+  AND NEW.destination_account = OLD.destination_account
+  AND NEW.mode = OLD.mode
+  AND NEW.mapping_version = OLD.mapping_version
+  AND NEW.digest = OLD.digest
+  AND NEW.route = OLD.route
+  AND NEW.event_seq IS OLD.event_seq
+  AND NEW.feature = OLD.feature
+  AND NEW.payload IS OLD.payload
+  AND NEW.created_at = OLD.created_at)
+BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_items is immutable'); END;
+CREATE TRIGGER fencepost_outbox_items_no_delete BEFORE DELETE ON fencepost_outbox_items
+BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_items is immutable'); END;
+
+-- A route is retired, never changed and never removed.
+CREATE TRIGGER fencepost_routes_no_update BEFORE UPDATE ON fencepost_routes
+WHEN NOT (OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL
+  AND NEW.route = OLD.route
+  AND NEW.exporter = OLD.exporter
+  AND NEW.destination_account = OLD.destination_account
+  AND NEW.mode = OLD.mode
+  AND NEW.feature = OLD.feature
+  AND NEW.disposition = OLD.disposition
+  AND NEW.mapping_version = OLD.mapping_version
+  AND NEW.applies_after = OLD.applies_after
+  AND NEW.created_at = OLD.created_at)
+BEGIN SELECT RAISE(ABORT, 'fencepost_routes can only be retired'); END;
+CREATE TRIGGER fencepost_routes_no_delete BEFORE DELETE ON fencepost_routes
+BEGIN SELECT RAISE(ABORT, 'fencepost_routes is never deleted'); END;
+
+-- What a subject is and how often it was leased never goes back.
+CREATE TRIGGER fencepost_outbox_state_fence BEFORE UPDATE ON fencepost_outbox_state
+WHEN NEW.item <> OLD.item
+  OR NEW.subject_key <> OLD.subject_key
+  OR NEW.lease_token < OLD.lease_token
+  OR (OLD.first_attempt_at IS NOT NULL AND NEW.first_attempt_at IS NOT OLD.first_attempt_at)
+  OR (OLD.first_unresolved_at IS NOT NULL AND NEW.first_unresolved_at IS NOT OLD.first_unresolved_at)
+  OR NEW.unresolved < OLD.unresolved
+BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_state: a write-once column changed'); END;
+
+-- An item as one row, for people and tools.
+CREATE VIEW fencepost_outbox AS
+SELECT i.item, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter,
+       i.destination_account, i.mode, i.mapping_version,
+       'fencepost_' || lower(hex(i.digest)) AS identifier,
+       i.route, i.event_seq, i.feature, i.customer, i.payload, i.created_at,
+       s.subject_key, s.serial_key, s.state, s.attempts, s.attempt_budget,
+       s.first_attempt_at, s.first_unresolved_at, s.next_attempt_at,
+       s.lease_owner, s.claimed_at, s.lease_expires_at, s.lease_token,
+       s.unresolved, s.provider_ref, s.accepted_at, s.confirmed_at,
+       s.confirmed_by, s.disputed, s.last_error, s.quarantine_reason,
+       s.settled_at, s.superseded_by
+FROM fencepost_outbox_items AS i
+JOIN fencepost_outbox_state AS s ON s.item = i.item;

@@ -1,0 +1,214 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fencepost/fencepost/migrations"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"zombiezen.com/go/sqlite/sqlitex"
+)
+
+const migrateHint = "run fencepost migrate up"
+
+// schemaError is why the schema cannot be used.
+type schemaError struct{ err *sdk.Error }
+
+// schemaProblem answers the reason, or nil.
+func (a *Adapter) schemaProblem() error {
+	if p := a.schemaErr.Load(); p != nil {
+		return p.err
+	}
+	return nil
+}
+
+// migration is a numbered file.
+type migration struct {
+	storage.Migration
+	sql string
+}
+
+// knownMigrations reads the embedded files, in order.
+func knownMigrations() ([]migration, error) {
+	files, err := fs.Glob(migrations.FS, "sqlite/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	all := make([]migration, 0, len(files))
+	for _, file := range files {
+		base := strings.TrimSuffix(strings.TrimPrefix(file, "sqlite/"), ".sql")
+		number, name, _ := strings.Cut(base, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("migration %s: %w", file, err)
+		}
+		text, err := fs.ReadFile(migrations.FS, file)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(text)
+		all = append(all, migration{
+			Migration: storage.Migration{Version: version, Name: name, Checksum: hex.EncodeToString(sum[:])},
+			sql:       string(text),
+		})
+	}
+	slices.SortFunc(all, func(a, b migration) int { return cmp.Compare(a.Version, b.Version) })
+	return all, nil
+}
+
+// appliedMigrations reads the bookkeeping; a store without it has none.
+func appliedMigrations(c *conn) ([]storage.Migration, error) {
+	found, err := c.bind(qMigrationsExist).one(func(*row) {})
+	if err != nil || !found {
+		return nil, err
+	}
+	var all []storage.Migration
+	err = c.bind(qMigrations).each(func(r *row) error {
+		all = append(all, storage.Migration{
+			Version: int(r.int()), Name: r.text(), Checksum: r.text(), AppliedAt: r.time(),
+		})
+		return nil
+	})
+	return all, err
+}
+
+// compareSchema says what is missing, and refuses what this version of the
+// adapter did not write.
+func compareSchema(known []migration, applied []storage.Migration) (missing []migration, _ *sdk.Error) {
+	byVersion := make(map[int]storage.Migration, len(applied))
+	for _, m := range applied {
+		byVersion[m.Version] = m
+	}
+	for _, m := range known {
+		got, ok := byVersion[m.Version]
+		delete(byVersion, m.Version)
+		switch {
+		case !ok:
+			missing = append(missing, m)
+		case got.Checksum != m.Checksum:
+			return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "schema_changed", Field: dsnField,
+				Rule: fmt.Sprintf("a store whose migration %d (%s) is the released one", m.Version, m.Name),
+				Hint: "the store was migrated by a build that was never released; restore a backup"}
+		}
+	}
+	for version := range byVersion {
+		return nil, &sdk.Error{Tag: sdk.TagUnsupported, Code: "schema_newer", Field: dsnField,
+			Rule: fmt.Sprintf("a store of at most schema version %d, not %d", len(known), version),
+			Hint: "a newer fencepost has migrated this store; run that version"}
+	}
+	return missing, nil
+}
+
+// checkSchema compares without changing anything, and remembers the answer for
+// every later call. Its error is a failure to look.
+func (a *Adapter) checkSchema(ctx context.Context) error {
+	known, err := knownMigrations()
+	if err != nil {
+		return storeError(ctx, "check schema", err)
+	}
+	c, err := a.acquire(ctx, a.writer, openWriter)
+	if err != nil {
+		return storeError(ctx, "check schema", err)
+	}
+	defer a.release(a.writer, c)
+	applied, err := appliedMigrations(c)
+	if err != nil {
+		return openError(a.path, err)
+	}
+	missing, problem := compareSchema(known, applied)
+	if problem == nil && len(missing) > 0 {
+		code, rule := "schema_missing", "a store with the fencepost schema"
+		if len(missing) < len(known) {
+			code, rule = "schema_outdated", fmt.Sprintf("a store of schema version %d", len(known))
+		}
+		problem = &sdk.Error{Tag: sdk.TagInvalid, Code: code, Field: dsnField, Rule: rule, Hint: migrateHint}
+	}
+	a.setSchemaProblem(problem)
+	return nil
+}
+
+func (a *Adapter) setSchemaProblem(e *sdk.Error) {
+	if e == nil {
+		a.schemaErr.Store(nil)
+		return
+	}
+	a.schemaErr.Store(&schemaError{e})
+}
+
+// MigrationStatus lists every migration that this adapter knows or that the
+// store carries, by version.
+func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, error) {
+	const op = "migration status"
+	known, err := knownMigrations()
+	if err != nil {
+		return nil, storeError(ctx, op, err)
+	}
+	c, err := a.acquire(ctx, a.writer, openWriter)
+	if err != nil {
+		return nil, storeError(ctx, op, err)
+	}
+	defer a.release(a.writer, c)
+	applied, err := appliedMigrations(c)
+	if err != nil {
+		return nil, storeError(ctx, op, err)
+	}
+	all := applied
+	for _, m := range known {
+		if !slices.ContainsFunc(applied, func(x storage.Migration) bool { return x.Version == m.Version }) {
+			all = append(all, m.Migration)
+		}
+	}
+	slices.SortFunc(all, func(a, b storage.Migration) int { return cmp.Compare(a.Version, b.Version) })
+	return all, nil
+}
+
+// Migrate applies what is missing, all of it in one transaction, and answers
+// what it applied. A store with a newer migration is unsupported, code
+// "schema_newer"; one with a changed migration is invalid, code
+// "schema_changed"; neither is touched.
+func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
+	known, err := knownMigrations()
+	if err != nil {
+		return nil, storeError(ctx, "migrate", err)
+	}
+	var done []storage.Migration
+	err = a.transact(ctx, "migrate", faults{}, func(_ context.Context, c *conn) error {
+		if err := c.run(qMigrationsTable); err != nil {
+			return err
+		}
+		applied, err := appliedMigrations(c)
+		if err != nil {
+			return err
+		}
+		missing, problem := compareSchema(known, applied)
+		if problem != nil {
+			a.setSchemaProblem(problem)
+			return problem
+		}
+		now := a.now()
+		for _, m := range missing {
+			if err := sqlitex.ExecuteScript(c.Conn, m.sql, nil); err != nil {
+				return fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
+			}
+			m.AppliedAt = now
+			if _, err := c.bind(qMigrationInsert).int(int64(m.Version)).text(m.Name).text(m.Checksum).time(now).run(); err != nil {
+				return err
+			}
+			done = append(done, m.Migration)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.setSchemaProblem(nil)
+	return done, nil
+}

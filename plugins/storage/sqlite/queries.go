@@ -1,0 +1,166 @@
+package sqlite
+
+import "embed"
+
+// sqlFS holds one statement per file. Every value is bound.
+//
+//go:embed sql/*.sql
+var sqlFS embed.FS
+
+// query names a statement; a connection prepares it on first use and keeps it.
+type query uint8
+
+const (
+	qBegin query = iota
+	qBeginRead
+	qCommit
+	qRollback
+	qSavepoint
+	qSavepointRollback
+	qSavepointRelease
+
+	qMigrationsTable
+	qMigrationsExist
+	qMigrations
+	qMigrationInsert
+
+	qRoutesRevision
+	qRoutesRevisionRaise
+	qSubscriptionRevision
+	qGeneration
+	qEventInsert
+	qEventDedupe
+	qReceiptInsert
+	qReceiptDedupe
+	qTotalAdd
+	qItemNext
+	qItemInsert
+	qStateInsert
+	qStateBySubject
+	qStateDelete
+	qCountAdd
+
+	qEventByID
+	qEventBySeq
+	qEventName
+	qReceiptByID
+	qTotals
+	qTotalsFeature
+	qEventsAfter
+	qEventsAfterFiltered
+	qEventsLastSeq
+
+	qSubscription
+	qSubscriptionPut
+	qSubscriptions
+
+	qRoutes
+	qRouteInsert
+	qRouteRetire
+	qMappings
+	qMapping
+	qMappingInsert
+
+	qExpireLeases
+	qClaimExpired
+	qClaimPending
+	qClaimSerialHeld
+	qClaimRow
+	qClaimLease
+	qClaimExhaust
+
+	qMoveBefore
+	qMove
+	qAttemptInsert
+
+	qItem
+	qItemAttempts
+	qItems
+	qItemsAttention
+	qItemsOfEvent
+	qCounts
+	qFencedAttempts
+	qOldestPending
+
+	numQueries
+)
+
+var queryFiles = [numQueries]string{
+	qBegin:             "begin",
+	qBeginRead:         "begin_read",
+	qCommit:            "commit",
+	qRollback:          "rollback",
+	qSavepoint:         "savepoint",
+	qSavepointRollback: "savepoint_rollback",
+	qSavepointRelease:  "savepoint_release",
+
+	qMigrationsTable: "migrations_table",
+	qMigrationsExist: "migrations_exist",
+	qMigrations:      "migrations",
+	qMigrationInsert: "migration_insert",
+
+	qRoutesRevision:       "routes_revision",
+	qRoutesRevisionRaise:  "routes_revision_raise",
+	qSubscriptionRevision: "subscription_revision",
+	qGeneration:           "generation",
+	qEventInsert:          "event_insert",
+	qEventDedupe:          "event_dedupe",
+	qReceiptInsert:        "receipt_insert",
+	qReceiptDedupe:        "receipt_dedupe",
+	qTotalAdd:             "total_add",
+	qItemNext:             "item_next",
+	qItemInsert:           "item_insert",
+	qStateInsert:          "state_insert",
+	qStateBySubject:       "state_by_subject",
+	qStateDelete:          "state_delete",
+	qCountAdd:             "count_add",
+
+	qEventByID:           "event_by_id",
+	qEventBySeq:          "event_by_seq",
+	qEventName:           "event_name",
+	qReceiptByID:         "receipt_by_id",
+	qTotals:              "totals",
+	qTotalsFeature:       "totals_feature",
+	qEventsAfter:         "events_after",
+	qEventsAfterFiltered: "events_after_filtered",
+	qEventsLastSeq:       "events_last_seq",
+
+	qSubscription:    "subscription",
+	qSubscriptionPut: "subscription_put",
+	qSubscriptions:   "subscriptions",
+
+	qRoutes:        "routes",
+	qRouteInsert:   "route_insert",
+	qRouteRetire:   "route_retire",
+	qMappings:      "mappings",
+	qMapping:       "mapping",
+	qMappingInsert: "mapping_insert",
+
+	qExpireLeases:    "expire_leases",
+	qClaimExpired:    "claim_expired",
+	qClaimPending:    "claim_pending",
+	qClaimSerialHeld: "claim_serial_held",
+	qClaimRow:        "claim_row",
+	qClaimLease:      "claim_lease",
+	qClaimExhaust:    "claim_exhaust",
+
+	qMoveBefore:    "move_before",
+	qMove:          "move",
+	qAttemptInsert: "attempt_insert",
+
+	qItem:           "item",
+	qItemAttempts:   "item_attempts",
+	qItems:          "items",
+	qItemsAttention: "items_attention",
+	qItemsOfEvent:   "items_of_event",
+	qCounts:         "counts",
+	qFencedAttempts: "fenced_attempts",
+	qOldestPending:  "oldest_pending",
+}
+
+// text reads the statement. The test of this package prepares each, so that
+// the file is there.
+func (q query) text() (string, error) {
+	b, err := sqlFS.ReadFile("sql/" + queryFiles[q] + ".sql")
+	return string(b), err
+}

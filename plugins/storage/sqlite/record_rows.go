@@ -1,0 +1,203 @@
+package sqlite
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// insertEvent answers how many rows went in: 0 when the identity exists.
+func insertEvent(c *conn, ev *storage.Event, now time.Time) (int, error) {
+	var dimensions json.RawMessage
+	if len(ev.Dimensions) > 0 {
+		var err error
+		if dimensions, err = json.Marshal(ev.Dimensions); err != nil {
+			return 0, err
+		}
+	}
+	return c.bind(qEventInsert).
+		text(ev.Tenant).text(ev.EventID).text(ev.Feature).decimal(ev.Quantity).text(string(ev.Kind)).
+		optText(ev.OriginalEventID).time(ev.OccurredAt).time(ev.PeriodStart).time(ev.PeriodEnd).
+		text(string(ev.PeriodSource)).optText(ev.Plan).optText(ev.PlanVersion).json(dimensions).
+		json(ev.Metadata).hash(&ev.PayloadHash).hash(&ev.DedupeHash).time(now).run()
+}
+
+// totalKey identifies a total within the active generation.
+type totalKey struct {
+	tenant, feature string
+	start           int64 // µs
+}
+
+type total struct {
+	end      time.Time
+	quantity decimal.Decimal
+	events   int64
+}
+
+// addTotal adds in memory, so that a batch touches each total once.
+func (r *recorder) addTotal(ev *storage.Event) {
+	key := totalKey{ev.Tenant, ev.Feature, ev.PeriodStart.UnixMicro()}
+	t := r.totals[key]
+	if t == nil {
+		t = &total{end: ev.PeriodEnd}
+		r.totals[key] = t
+	}
+	t.quantity = t.quantity.Add(ev.Quantity)
+	if ev.Kind == storage.Usage {
+		t.events++
+	}
+}
+
+func (r *recorder) writeTotals(c *conn) error {
+	if len(r.totals) == 0 {
+		return nil
+	}
+	var generation int64
+	if _, err := c.bind(qGeneration).one(func(row *row) { generation = row.int() }); err != nil {
+		return err
+	}
+	keys := slices.SortedFunc(maps.Keys(r.totals), func(a, b totalKey) int {
+		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.feature, b.feature), cmp.Compare(a.start, b.start))
+	})
+	for _, k := range keys {
+		t := r.totals[k]
+		if _, err := c.bind(qTotalAdd).text(k.tenant).text(k.feature).int(k.start).int(generation).
+			time(t.end).decimal(t.quantity).int(t.events).run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeItems inserts the items of inserted events.
+func (r *recorder) writeItems(c *conn) error {
+	if len(r.items) == 0 {
+		return nil
+	}
+	slices.SortFunc(r.items, func(a, b itemOf) int {
+		return cmp.Or(cmp.Compare(a.seq, b.seq), bytes.Compare(a.new.Digest[:], b.new.Digest[:]))
+	})
+	next := int64(1)
+	if _, err := c.bind(qItemNext).one(func(row *row) { next = row.int() }); err != nil {
+		return err
+	}
+	for _, it := range r.items {
+		inserted, err := r.item(c, it, next)
+		if err != nil {
+			return err
+		}
+		if inserted {
+			next++
+		}
+	}
+	return r.counts.write(c)
+}
+
+// item inserts one item under the given id. The moving row goes first: it
+// carries the key that decides whether the subject may be sent at all.
+func (r *recorder) item(c *conn, it itemOf, id int64) (bool, error) {
+	n := it.new
+	state, next, settled := storage.Pending, r.now, time.Time{}
+	if n.QuarantineReason != "" {
+		state, next = storage.Quarantined, time.Time{}
+	}
+	if n.Settled {
+		settled = r.now
+	}
+	rows, err := c.bind(qStateInsert).int(id).int(n.RouteID).hash(&n.SubjectKey).text(n.SerialKey).
+		text(string(state)).int(int64(n.AttemptBudget)).optTime(next).optText(n.QuarantineReason).
+		optTime(settled).run()
+	if err != nil {
+		return false, err
+	}
+	if rows == 0 {
+		return false, r.standing(c, n)
+	}
+	rows, err = r.insertItem(c, it, id)
+	if err != nil {
+		return false, err
+	}
+	if rows == 0 { // the identity exists, superseded: the moving row goes again
+		_, err := c.bind(qStateDelete).int(id).run()
+		return false, err
+	}
+	r.counts.add(n.RouteID, state, 1, !n.Settled)
+	return true, nil
+}
+
+func (r *recorder) insertItem(c *conn, it itemOf, id int64) (int, error) {
+	n := it.new
+	return c.bind(qItemInsert).int(id).text(n.Identity.Tenant).text(string(n.Identity.SubjectKind)).
+		text(n.Identity.SubjectRef).text(n.Identity.Exporter).text(n.Identity.Account).
+		text(n.Identity.Mode).text(n.Identity.MappingVersion).hash(&n.Digest).int(n.RouteID).
+		int(it.seq).text(it.feature).text(n.Customer).json(n.Payload).time(r.now).run()
+}
+
+// standing counts an item whose subject is sendable already, unless it is the
+// very same item.
+func (r *recorder) standing(c *conn, n *storage.NewItem) error {
+	var digest storage.Hash
+	if _, err := c.bind(qStateBySubject).hash(&n.SubjectKey).one(func(row *row) { digest = row.hash() }); err != nil {
+		return err
+	}
+	if digest != n.Digest {
+		r.res.Superseded++
+	}
+	return nil
+}
+
+// countKey is one line of the gauge.
+type countKey struct {
+	route int64
+	state storage.ItemState
+}
+
+type countDelta struct{ items, open int64 }
+
+// countDeltas are the moves of one transaction between the lines of the gauge.
+type countDeltas map[countKey]countDelta
+
+// add notes that n items came to (or, negative, left) a state.
+func (d countDeltas) add(route int64, state storage.ItemState, n int64, open bool) {
+	k := countKey{route, state}
+	v := d[k]
+	v.items += n
+	if open {
+		v.open += n
+	}
+	d[k] = v
+}
+
+// open notes that an item that counts as open came to (+1) or left (−1) a
+// state.
+func (d countDeltas) open(route int64, state storage.ItemState, open bool, n int64) {
+	if !open {
+		return
+	}
+	k := countKey{route, state}
+	v := d[k]
+	v.open += n
+	d[k] = v
+}
+
+func (d countDeltas) write(c *conn) error {
+	keys := slices.SortedFunc(maps.Keys(d), func(a, b countKey) int {
+		return cmp.Or(cmp.Compare(a.route, b.route), cmp.Compare(a.state, b.state))
+	})
+	for _, k := range keys {
+		v := d[k]
+		if v == (countDelta{}) {
+			continue
+		}
+		if _, err := c.bind(qCountAdd).int(k.route).text(string(k.state)).int(v.items).int(v.open).run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

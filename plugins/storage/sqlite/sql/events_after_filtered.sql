@@ -1,0 +1,7 @@
+SELECT e.seq, e.tenant_key, e.event_id, e.feature, e.quantity, e.kind, e.original_event_id,
+       e.occurred_at, e.period_start, e.period_end, e.period_source, e.plan,
+       e.plan_version, e.dimensions, e.metadata, e.payload_hash, e.dedupe_hash,
+       e.recorded_at
+FROM fencepost_events AS e
+WHERE e.seq > ?1 AND (?3 IS NULL OR e.tenant_key = ?3) AND (?4 IS NULL OR e.feature = ?4)
+ORDER BY e.seq LIMIT ?2

@@ -1,0 +1,1 @@
+SELECT count(*) FROM fencepost_attempts WHERE fenced = 1

@@ -1,0 +1,1 @@
+SELECT active FROM fencepost_generations WHERE scope = 1

@@ -1,0 +1,1 @@
+SELECT version, label, content FROM fencepost_mappings ORDER BY created_at, version

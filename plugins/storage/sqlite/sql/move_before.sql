@@ -1,0 +1,1 @@
+SELECT route, settled_at IS NULL FROM fencepost_outbox_state WHERE item = ?1

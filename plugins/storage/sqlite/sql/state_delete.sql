@@ -1,0 +1,1 @@
+DELETE FROM fencepost_outbox_state WHERE item = ?1

@@ -1,0 +1,1 @@
+SELECT revision FROM fencepost_subscriptions WHERE tenant_key = ?1

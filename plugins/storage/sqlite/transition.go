@@ -1,0 +1,134 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// errRowMoved cannot happen: the transaction is the only writer.
+var errRowMoved = sdk.Unavailable("corrupt", errors.New("an item moved inside the transaction that read it"))
+
+// Transition applies conditional updates in order, in one transaction, and
+// answers how many rows each changed. Attempts are appended whatever the
+// answer is.
+func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([]storage.TransitionResult, error) {
+	const op = "transition items"
+	if err := checkMoves(moves); err != nil {
+		return nil, storeError(ctx, op, err)
+	}
+	var results []storage.TransitionResult
+	var back int64 // lowest item that became pending
+	err := a.writeAt(ctx, op, transitionFaults, func(_ context.Context, c *conn) error {
+		m := &mover{c: c, now: a.now(), counts: countDeltas{}}
+		results, back = make([]storage.TransitionResult, len(moves)), 0
+		for i := range moves {
+			rows, err := m.move(&moves[i])
+			if err != nil {
+				return err
+			}
+			results[i] = storage.TransitionResult{ItemID: moves[i].ItemID, Rows: rows}
+			if rows == 1 && moves[i].Set.State == storage.Pending && (back == 0 || moves[i].ItemID < back) {
+				back = moves[i].ItemID
+			}
+		}
+		return m.counts.write(c)
+	})
+	// Also when the outcome is unknown: an answer that is too low costs time.
+	a.oldest.lower(back)
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+func checkMoves(moves []storage.Transition) error {
+	for i := range moves {
+		m := &moves[i]
+		switch {
+		case !slices.Contains(storage.ItemStates[:], m.Expect.State):
+			return sdk.Invalid("expect.state", "one of the seven states").At(i)
+		case !slices.Contains(storage.ItemStates[:], m.Set.State):
+			return sdk.Invalid("set.state", "one of the seven states").At(i)
+		case m.Set.State == storage.Leased && m.Expect.State != storage.Leased:
+			return sdk.Invalid("set.state", "leased comes from Claim only").At(i)
+		}
+	}
+	return nil
+}
+
+// mover is the state of one Transition, inside its transaction.
+type mover struct {
+	c      *conn
+	now    time.Time
+	counts countDeltas
+}
+
+func (m *mover) move(t *storage.Transition) (rows int, err error) {
+	var route int64
+	var wasOpen, isOpen bool
+	if _, err := m.c.bind(qMoveBefore).int(t.ItemID).one(func(r *row) {
+		route, wasOpen = r.int(), r.bool()
+	}); err != nil {
+		return 0, err
+	}
+	changed, err := m.update(t, &isOpen)
+	if err != nil {
+		return 0, err
+	}
+	if changed {
+		rows = 1
+		m.counts.add(route, t.Expect.State, -1, false)
+		m.counts.add(route, t.Set.State, 1, false)
+		m.counts.open(route, t.Expect.State, wasOpen, -1)
+		m.counts.open(route, t.Set.State, isOpen, 1)
+	}
+	if t.Attempt != nil {
+		err = m.append(t, !changed)
+	}
+	return rows, err
+}
+
+// update is the one conditional statement; whether a row came back is whether
+// it changed.
+func (m *mover) update(t *storage.Transition, isOpen *bool) (bool, error) {
+	s := &t.Set
+	var next, accepted, confirmed time.Time
+	if s.NextAttemptAfter != nil {
+		next = m.now.Add(*s.NextAttemptAfter)
+	}
+	if s.AcceptedNow {
+		accepted = m.now
+	}
+	if s.ConfirmedNow {
+		confirmed = m.now
+	}
+	var lastError json.RawMessage
+	if s.LastError != nil {
+		var err error
+		if lastError, err = json.Marshal(s.LastError); err != nil {
+			return false, err
+		}
+	}
+	return m.c.bind(qMove).int(t.ItemID).text(string(s.State)).optTime(next).bool(s.ReturnAttempt).
+		bool(s.MarkUnresolved).ptrText(s.ProviderRef).optTime(accepted).optTime(confirmed).
+		ptrText(s.ConfirmedBy).json(lastError).ptrText(s.QuarantineReason).ptrBool(s.Settled).time(m.now).
+		text(string(t.Expect.State)).ptrInt(t.Expect.LeaseToken).ptrBool(t.Expect.Unresolved).
+		ptrText(t.Expect.MappingVersion).
+		one(func(r *row) { *isOpen = r.bool() })
+}
+
+// append writes a line of the log. The item is the transition's.
+func (m *mover) append(t *storage.Transition, fenced bool) error {
+	at := t.Attempt
+	_, err := m.c.bind(qAttemptInsert).int(t.ItemID).int(at.LeaseToken).text(at.Owner).
+		optTime(at.StartedAt).optTime(at.FinishedAt).text(at.HostClass).text(at.Outcome).
+		text(at.Evidence).int(int64(at.Status)).text(at.RequestID).text(at.Code).text(at.Message).
+		text(string(at.Decided)).bool(fenced).time(m.now).run()
+	return err
+}
