@@ -12,13 +12,13 @@ import (
 )
 
 // Config says what to load and what it may do. Zero fields take the defaults
-// that their comments name. The Config is not kept; Module is read until Open
-// returns.
+// that their comments name.
 type Config struct {
 	// Name and Version name the plugin in errors, logs and faults. Name is
 	// required.
 	Name, Version string
-	// Module is the WebAssembly binary. At most 16 MiB.
+	// Module is the WebAssembly binary, at most 16 MiB. It must not be changed
+	// afterwards.
 	Module []byte
 	// SHA256 is the expected digest of Module in lower-case hex. Empty skips
 	// the comparison.
@@ -28,6 +28,11 @@ type Config struct {
 	// not in both is refused before any of its code runs. A capability that
 	// is in both but not imported is harmless.
 	Declared, Granted []capability.Name
+	// InertFiles lets the module import WASI's file functions, which then
+	// always answer "not supported". A Go guest links them as soon as any
+	// package below it could open a file, net/http for one. Off, such a
+	// module is refused. No plugin ever gets a file, either way.
+	InertFiles bool
 	// Host acts for the plugin.
 	Host Host
 	// Limits bound what the plugin uses.
@@ -64,7 +69,7 @@ type Host struct {
 // Limits bound one plugin. Zero fields take the default.
 type Limits struct {
 	// MemoryPages is the most memory an instance may have, in pages of
-	// 64 KiB. Default 512 (32 MiB).
+	// 64 KiB. Default 512 (32 MiB), at most 16,384 (1 GiB).
 	MemoryPages uint32
 	// HighWaterPages: an instance with more memory than this after a call is
 	// replaced, because guest memory never shrinks. Default 3/4 of
@@ -97,6 +102,9 @@ type Limits struct {
 // than compiles in bounded memory.
 const maxModule = 16 << 20
 
+// maxPages is the largest memory that may be configured.
+const maxPages = 16_384
+
 func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		return c, errors.New("plugin name: required")
@@ -123,6 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 
 func (l Limits) withDefaults() Limits {
 	orDefault(&l.MemoryPages, 512)
+	l.MemoryPages = min(l.MemoryPages, maxPages)
 	orDefault(&l.HighWaterPages, l.MemoryPages/4*3)
 	orDefault(&l.MaxCalls, 10_000)
 	orDefault(&l.MaxInstances, 2)
