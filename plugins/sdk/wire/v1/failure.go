@@ -34,12 +34,12 @@ func DecodeError(data []byte) (*sdk.Error, error) {
 
 func errorMessage(err error) *Error {
 	var e *sdk.Error
-	if !errors.As(err, &e) || e == nil {
-		m := &Error{Tag: Tag_TAG_UNAVAILABLE}
-		if err != nil {
-			m.Cause = cause(err)
-		}
-		return m
+	tagged := errors.As(err, &e)
+	if err == nil || (tagged && e == nil) {
+		return &Error{Tag: Tag_TAG_UNAVAILABLE}
+	}
+	if !tagged {
+		return &Error{Tag: Tag_TAG_UNAVAILABLE, Cause: cause(err)}
 	}
 	m := &Error{
 		Tag: Tag_TAG_UNAVAILABLE, Code: text(e.Code), Field: text(e.Field),
