@@ -56,8 +56,9 @@ func (c *Client) Begin(ctx context.Context, items []CallItem) (context.Context, 
 	for _, it := range items {
 		call.items[it.ID] = it
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		call.sendBefore = c.cfg.Elapsed() + deadline.Sub(c.cfg.Now())
+	if left, ok := timeLeft(ctx); ok {
+		// One nanosecond at least, as zero means no deadline.
+		call.sendBefore = max(1, c.cfg.Elapsed()+left)
 	}
 	return context.WithValue(ctx, callKey{c}, call), call
 }

@@ -78,8 +78,8 @@ type Config struct {
 
 	// Logger gets one debug line per request; nil: none.
 	Logger *slog.Logger
-	// Now is the clock that the deadlines of contexts are made with; nil:
-	// time.Now.
+	// Now stamps the records; nil: time.Now. Deadlines are contexts', on the
+	// system's clock.
 	Now func() time.Time
 	// Elapsed is a clock that also runs while the machine is suspended, from
 	// any fixed instant; nil: CLOCK_BOOTTIME where there is one (O14).

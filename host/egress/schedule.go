@@ -127,11 +127,10 @@ func (c *Client) waitTurn(ctx context.Context, b *batch, j *job) string {
 }
 
 func (c *Client) waitToken(ctx context.Context, b *batch) string {
-	now := c.cfg.Now()
-	r := c.bucket.ReserveN(now, 1)
-	delay := r.DelayFrom(now)
-	if deadline, ok := ctx.Deadline(); ok && !now.Add(delay).Before(deadline) {
-		r.CancelAt(now)
+	r := c.bucket.Reserve()
+	delay := r.Delay()
+	if left, ok := timeLeft(ctx); ok && delay >= left {
+		r.Cancel()
 		return reasonDeadline
 	}
 	if delay == 0 {
@@ -143,10 +142,10 @@ func (c *Client) waitToken(ctx context.Context, b *batch) string {
 	case <-timer.C:
 		return ""
 	case <-b.halted:
-		r.CancelAt(c.cfg.Now())
+		r.Cancel()
 		return b.reason
 	case <-ctx.Done():
-		r.CancelAt(c.cfg.Now())
+		r.Cancel()
 		return c.reasonNotSent(ctx)
 	}
 }
@@ -155,14 +154,24 @@ func (c *Client) waitToken(ctx context.Context, b *batch) string {
 // the clock too: after a stop of the process the timer of a deadline may fire
 // later than the goroutine that sends runs.
 func (c *Client) reasonNotSent(ctx context.Context) string {
-	deadline, ok := ctx.Deadline()
+	left, ok := timeLeft(ctx)
 	switch {
 	case c.ctx.Err() != nil:
 		return reasonShutdown
-	case errors.Is(ctx.Err(), context.DeadlineExceeded), ok && !c.cfg.Now().Before(deadline):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), ok && left <= 0:
 		return reasonDeadline
 	case ctx.Err() != nil:
 		return reasonCanceled
 	}
 	return ""
+}
+
+// timeLeft returns how long ctx has still to run, if it has a deadline. That is
+// on the system's clock whatever clock the host stamps its records with.
+func timeLeft(ctx context.Context) (time.Duration, bool) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0, false
+	}
+	return time.Until(deadline), true //nolint:forbidigo // see above
 }
