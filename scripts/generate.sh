@@ -3,4 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/generate-wire.sh
+scripts/generate-wire-vectors.sh
 scripts/build-stripe-module.sh
