@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -273,6 +274,8 @@ func TestMembersNamesTheMember(t *testing.T) {
 		`{"a b<script>":"\ud800"}`:  "",
 		`{"data":1,"data":1}`:       "",
 		`[]`:                        "",
+		manyMembers + `"k0":1}`:     "",
+		manyMembers + `"k39":1}`:    "",
 		`{"data":1}{"other":"one"}`: "",
 	} {
 		_, err := canon.Members([]byte(in))
@@ -282,6 +285,16 @@ func TestMembersNamesTheMember(t *testing.T) {
 		}
 	}
 }
+
+// manyMembers is an object of 40 members, left open.
+var manyMembers = func() string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i := range 40 {
+		b.WriteString(`"k` + strconv.Itoa(i) + `":0,`)
+	}
+	return b.String()
+}()
 
 func TestFind(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package canon
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -109,8 +108,15 @@ func timeText(t time.Time) string {
 
 // object is the canonical JSON object of texts.
 func object(field string, texts map[string]string) ([]byte, error) {
-	out := []byte{'{'}
-	for i, key := range slices.Sorted(maps.Keys(texts)) {
+	keys := make([]string, 0, len(texts))
+	size := 2
+	for key, text := range texts {
+		keys = append(keys, key)
+		size += len(key) + len(text) + len(`"":"",`)
+	}
+	slices.Sort(keys)
+	out := append(make([]byte, 0, size), '{')
+	for i, key := range keys {
 		if !utf8.ValidString(key) || !utf8.ValidString(texts[key]) {
 			return nil, sdk.Invalid(field, "valid UTF-8")
 		}

@@ -3,6 +3,7 @@ package canon
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 )
@@ -75,13 +76,21 @@ func Members(raw []byte) ([]Member, error) {
 	if s.peek() != '{' {
 		return nil, s.expected("a JSON object")
 	}
-	var out []Member
-	seen := make(map[string]struct{})
+	out := make([]Member, 0, fewMembers)
+	var seen map[string]struct{}
 	err := s.members(func(key string) error {
-		if _, twice := seen[key]; twice {
+		if known(out, seen, key) {
 			return s.fail("no key twice in one JSON object")
 		}
-		seen[key] = struct{}{}
+		if len(out) == fewMembers {
+			seen = make(map[string]struct{}, 4*fewMembers)
+			for _, m := range out {
+				seen[m.Name] = struct{}{}
+			}
+		}
+		if seen != nil {
+			seen[key] = struct{}{}
+		}
 		start := s.pos
 		if err := s.value(); err != nil {
 			if Nameable(key) {
@@ -96,6 +105,17 @@ func Members(raw []byte) ([]Member, error) {
 		return nil, err
 	}
 	return out, s.end()
+}
+
+// fewMembers is up to how many members a search beats a map.
+const fewMembers = 12
+
+func known(members []Member, seen map[string]struct{}, key string) bool {
+	if seen != nil {
+		_, ok := seen[key]
+		return ok
+	}
+	return slices.ContainsFunc(members, func(m Member) bool { return m.Name == key })
 }
 
 // structureDepth bounds the recursion where only the structure is read.
@@ -197,6 +217,8 @@ func child(raw []byte, step Step) ([]byte, bool, error) {
 	var hit []byte
 	var err error
 	switch c := s.peek(); {
+	case c == 0:
+		return nil, false, s.syntax()
 	case c == '[' && step.IsIndex:
 		n := 0
 		err = s.array(func(element []byte) error {

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -175,7 +174,7 @@ func checkCloudEvent(errs *Errors, e CloudEvent) {
 		errs.add("extensions", "at most "+strconv.Itoa(MaxExtensions)+" extension attributes")
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Extensions)) {
+	for _, name := range sortedKeys(e.Extensions) {
 		checkExtension(errs, name, e.Extensions[name])
 	}
 	if e.Data != nil && e.Bytes != nil {
@@ -221,7 +220,7 @@ func checkDimensions(errs *Errors, dimensions map[string]string) {
 		errs.add("dimensions", "at most "+strconv.Itoa(MaxDimensions)+" dimensions")
 		return
 	}
-	for _, key := range slices.Sorted(maps.Keys(dimensions)) {
+	for _, key := range sortedKeys(dimensions) {
 		field := "dimensions"
 		if canon.Nameable(key) {
 			field += "." + key
@@ -243,4 +242,14 @@ func nameOr(name, otherwise string) string {
 		return name
 	}
 	return otherwise
+}
+
+// sortedKeys gives errors a fixed order.
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }
