@@ -104,7 +104,7 @@ type trigger struct {
 //	redirect          to another host; to, status (307)
 //	huge              the answer padded with blanks; bytes (67108864)
 //	gzip              the same, compressed; bytes (67108864)
-//	headers           the answer after useless headers; bytes (1048576)
+//	headers           the answer after useless headers; bytes (16777216)
 //	livemode          the answer with the other livemode
 //	foreign           the answer about another identifier
 //
@@ -210,7 +210,7 @@ func (r *rule) setKind(kind string) error {
 	case kindHuge, kindGzip:
 		r.bytes = 64 << 20
 	case kindHeaders:
-		r.bytes = 1 << 20
+		r.bytes = 16 << 20 // more than Go's client takes
 	}
 	return nil
 }

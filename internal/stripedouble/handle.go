@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -105,8 +106,8 @@ func (s *Server) judge(rq *request) answer {
 	if s.limiter != nil && !s.limiter.AllowN(s.clock.now(), 1) {
 		return s.refuse(rq, rateLimited())
 	}
-	if len(rq.key) > maxIdempotencyKeyChars {
-		return s.refuse(rq, invalid("", "", "Idempotency keys are at most 255 characters"))
+	if len(rq.key) > maxIdempotencyKeyChars || !utf8.ValidString(rq.key) {
+		return s.refuse(rq, invalid("", "", "Idempotency keys are at most 255 characters of UTF-8"))
 	}
 	print := ""
 	if rq.key != "" {
@@ -155,7 +156,7 @@ func (s *Server) authenticate(rq *request) *apiError {
 	}
 	rq.live, rq.account = live, s.cfg.Account
 	if a := rq.Header.Get("Stripe-Account"); a != "" && a != s.cfg.Account {
-		if !strings.HasPrefix(a, "acct_") || len(a) > maxNameLength || (s.cfg.Accounts != nil && !contains(s.cfg.Accounts, a)) {
+		if !strings.HasPrefix(a, "acct_") || len(a) > maxNameLength || !utf8.ValidString(a) || (s.cfg.Accounts != nil && !contains(s.cfg.Accounts, a)) {
 			return noSuchAccount(a)
 		}
 		rq.account = a
@@ -179,12 +180,10 @@ func (s *Server) refuse(rq *request, e *apiError) answer {
 // execute looks up, charges, and stores the answer under the key. What it
 // returns is in the ledger.
 func (s *Server) execute(rq *request, ev meterEvent, print string) answer {
-	if f := rq.turn.fire(beforePause, ev.identifier); f != nil && !s.wait(f.delay) {
-		return s.refuse(rq, statusError(503))
+	if f := rq.turn.fire(beforePause, ev.identifier); f != nil {
+		s.pause(f.delay)
 	}
-	if !s.wait(s.cfg.Latency) {
-		return s.refuse(rq, statusError(503))
-	}
+	s.pause(s.cfg.Latency)
 	if ev.identifier == "" {
 		ev.identifier = s.newID("")
 	}

@@ -15,6 +15,10 @@ import (
 // ledgerFile is the name of the ledger in [Config.Dir].
 const ledgerFile = "ledger.jsonl"
 
+// maxLineBytes is more than a record can take: what a request may send is less
+// than half of it, even if every byte is escaped.
+const maxLineBytes = 16 << 20
+
 // The kinds of a journal record.
 const (
 	opCharge = "charge" // the identifier was charged
@@ -133,15 +137,17 @@ func load(f *os.File, replay func(record)) (int64, error) {
 	if err := lockFile(f); err != nil {
 		return 0, fmt.Errorf("ledger is in use by another stripe double: %w", err)
 	}
-	r := bufio.NewReaderSize(f, 1<<16)
+	// The reader's size bounds a line, so that a file that is no ledger does
+	// not fill the memory.
+	r := bufio.NewReaderSize(f, maxLineBytes)
 	var size int64
 	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
+		line, err := r.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
 			return size, nil
 		}
 		if err != nil {
-			return 0, fmt.Errorf("read ledger: %w", err)
+			return 0, fmt.Errorf("read ledger line %d: %w", n, err)
 		}
 		rec, err := decodeRecord(line[:len(line)-1])
 		if err != nil {

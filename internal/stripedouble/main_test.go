@@ -3,10 +3,13 @@ package stripedouble_test
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -171,3 +174,55 @@ func newMovable() *movable {
 
 func (m *movable) now() time.Time       { return time.UnixMicro(m.at.Load()).UTC() }
 func (m *movable) move(d time.Duration) { m.at.Add(d.Microseconds()) }
+
+// awaitFile polls until another process has written a file.
+func awaitFile(t *testing.T, path string) string {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if b, err := os.ReadFile(path); err == nil {
+			return string(b)
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatalf("%s was never written", path)
+		}
+	}
+}
+
+// clientFor trusts the CA in a file, as a configuration's ca_file does.
+func clientFor(t *testing.T, caFile string) *http.Client {
+	t.Helper()
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		t.Fatal("no certificate in ca.pem")
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+}
+
+// postTo sends one event and reports whether it was answered 200.
+func postTo(t *testing.T, client *http.Client, base, id string, customer int) bool {
+	t.Helper()
+	form := event(id, "timestamp", "", "payload[stripe_customer_id]", fmt.Sprint("cus_", customer))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/billing/meter_events", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	req.GetBody = nil
+	req.Header.Set("Authorization", "Bearer "+testKey)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return err == nil && resp.StatusCode == 200
+}

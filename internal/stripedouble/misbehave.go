@@ -30,9 +30,8 @@ func (s *Server) misbehave(w http.ResponseWriter, rq *request, f *rule, a answer
 		s.header(w, rq.Request, rq.id)
 		s.raw(w, f, a)
 	case kindSlow:
-		if s.wait(f.delay) {
-			s.send(w, rq, a)
-		}
+		s.pause(f.delay)
+		s.send(w, rq, a)
 	case kindRefuse:
 		s.send(w, rq, s.refuse(rq, tooManyDigits("1234567890.123456")))
 	case kindEmpty:
@@ -98,9 +97,7 @@ func (s *Server) drip(w http.ResponseWriter, rq *request, f *rule, a answer) {
 	w.WriteHeader(a.status)
 	flush := http.NewResponseController(w)
 	for i := range a.body {
-		if !s.wait(f.delay) {
-			panic(http.ErrAbortHandler)
-		}
+		s.pause(f.delay)
 		if _, err := w.Write(a.body[i : i+1]); err != nil {
 			return
 		}

@@ -260,6 +260,14 @@ func (s *Server) wait(d time.Duration) bool {
 	}
 }
 
+// pause returns after d. If the server is closed meanwhile it ends the handler,
+// and its connection, without an answer.
+func (s *Server) pause(d time.Duration) {
+	if !s.wait(d) {
+		panic(http.ErrAbortHandler)
+	}
+}
+
 // clock is the double's time: a base clock and an offset that only grows by
 // what operators ask for.
 type clock struct {
