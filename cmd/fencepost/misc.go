@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencepost/fencepost/migrations"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/storage/sqlite"
+)
+
+func versionCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := map[string]string{
+				"version": programVersion(), "go": runtime.Version(),
+				"platform": runtime.GOOS + "/" + runtime.GOARCH,
+			}
+			l := listing{columns: []string{"FIELD", "VALUE"}, data: v, items: []any{v}}
+			if a.output == "table" {
+				fmt.Fprintf(a.out, "fencepost %s %s %s\n", v["version"], v["go"], v["platform"])
+				return nil
+			}
+			for _, k := range sortedKeys(v) {
+				l.rows = append(l.rows, []string{k, v[k]})
+			}
+			return a.print(l)
+		},
+	}
+}
+
+func migrateCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "migrate", Short: "The schema of the store", Args: cobra.NoArgs}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "status", Short: "List migrations and whether they are applied", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return a.withStore(cmd.Context(), func(m storage.Migrator) error {
+					list, err := m.MigrationStatus(cmd.Context())
+					if err != nil {
+						return err
+					}
+					return a.print(migrationListing(list))
+				})
+			},
+		},
+		&cobra.Command{
+			Use: "up", Short: "Apply what is missing", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return a.withStore(cmd.Context(), func(m storage.Migrator) error {
+					applied, err := m.Migrate(cmd.Context())
+					if err != nil {
+						return err
+					}
+					return a.print(migrationListing(applied))
+				})
+			},
+		},
+		&cobra.Command{
+			Use: "print", Short: "Print the SQL, for people who apply it with a tool of their own", Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error { return a.printMigrations() },
+		},
+	)
+	return cmd
+}
+
+// withStore opens the configured store without changing its schema.
+func (a *app) withStore(ctx context.Context, f func(storage.Migrator) error) error {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	if cfg.Storage.Plugin != "builtin:sqlite" {
+		return errors.New("migrate: the configured storage versions its own schema")
+	}
+	st, err := openSQLite(ctx, cfg.Storage.DSN, sqlite.Config{Logger: quietLogger(a.err)})
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(st), st.Close())
+}
+
+func migrationListing(list []storage.Migration) listing {
+	type row struct {
+		Version   int    `json:"version"`
+		Name      string `json:"name"`
+		Checksum  string `json:"checksum"`
+		Applied   bool   `json:"applied"`
+		AppliedAt string `json:"applied_at,omitempty"`
+	}
+	l := listing{columns: []string{"VERSION", "NAME", "APPLIED"}}
+	rows := []row{}
+	for _, m := range list {
+		r := row{Version: m.Version, Name: m.Name, Checksum: m.Checksum, Applied: m.Applied()}
+		at := "no"
+		if m.Applied() {
+			r.AppliedAt = m.AppliedAt.UTC().Format("2006-01-02T15:04:05.000000Z")
+			at = r.AppliedAt
+		}
+		rows = append(rows, r)
+		l.rows = append(l.rows, []string{strconv.Itoa(m.Version), m.Name, at})
+		l.items = append(l.items, r)
+	}
+	l.data = rows
+	return l
+}
+
+func (a *app) printMigrations() error {
+	return fs.WalkDir(migrations.FS, "sqlite", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".sql") {
+			return err
+		}
+		b, err := fs.ReadFile(migrations.FS, path)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		fmt.Fprintf(a.out, "-- %s\n%s\n", path, b)
+		return nil
+	})
+}
+
+// getenvDefault returns an environment variable or a default.
+func getenvDefault(name, def string) string {
+	if v, ok := os.LookupEnv(name); ok {
+		return v
+	}
+	return def
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/config"
+	"github.com/fencepost/fencepost/plugins/exporters/stripe/module"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/storage/sqlite"
+)
+
+// version is set by the Makefile with -ldflags.
+var version = "dev"
+
+const defaultConfig = "fencepost.yaml"
+
+// builtins are the plugins of this binary. lockWait bounds the wait for another
+// process that has the store open; negative is none.
+func builtins(lockWait time.Duration) host.Builtins {
+	return host.Builtins{
+		Storage: map[string]host.OpenStorage{"sqlite": func(ctx context.Context, dsn string, logger *slog.Logger) (storage.Adapter, error) {
+			return openSQLite(ctx, dsn, sqlite.Config{Migrate: true, Logger: logger, LockWait: lockWait})
+		}},
+		Exporters: map[string]func() ([]byte, error){"stripe": module.Bytes},
+	}
+}
+
+func openSQLite(ctx context.Context, dsn string, cfg sqlite.Config) (*sqlite.Adapter, error) {
+	cfg.Path = dsn
+	return sqlite.Open(ctx, cfg)
+}
+
+// loadConfig reads the configuration the user named, or ./fencepost.yaml if it
+// exists, or none.
+func (a *app) loadConfig() (config.Config, error) {
+	path := a.configPath
+	if path == "" {
+		if _, err := os.Stat(defaultConfig); errors.Is(err, fs.ErrNotExist) {
+			return config.Parse(nil)
+		}
+		path = defaultConfig
+	}
+	return config.Load(path)
+}
+
+// openHost opens the configured host, with its delivery loops or without.
+func (a *app) openHost(ctx context.Context, cfg config.Config, logger *slog.Logger, deliver bool) (*host.Host, error) {
+	lockWait := time.Duration(0) // a server waits for its predecessor to end
+	if !deliver {
+		lockWait = -1
+	}
+	return host.Open(ctx, host.Config{
+		Settings: cfg, Builtins: builtins(lockWait), WithoutDelivery: !deliver,
+		Version: programVersion(), Getenv: os.LookupEnv, Logger: logger,
+	})
+}
+
+func programVersion() string {
+	if version != "dev" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return version
+}
+
+// openAPI returns a client of the API: of the server that was named, of this
+// process on the configured store, or, if another process holds the store, of
+// the server at the configured address. Exporters are loaded only for
+// recording: nothing else asks what a provider can express.
+func (a *app) openAPI(ctx context.Context, recording bool) (*client, error) {
+	if a.server != "" {
+		return remoteClient(a.server)
+	}
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if !recording {
+		cfg.Exporters = nil
+	}
+	h, err := a.openHost(ctx, cfg, quietLogger(a.err), false)
+	if errors.Is(err, &sdk.Error{Tag: sdk.TagUnavailable, Code: "store_locked"}) {
+		c, cerr := remoteClient("http://" + cfg.Listen)
+		if cerr != nil {
+			return nil, cerr
+		}
+		if c.alive(ctx) {
+			fmt.Fprintln(a.err, "the store is held by another process; using the server at "+cfg.Listen)
+			return c, nil
+		}
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return localClient(h), nil
+}
+
+// quietLogger shows a command's user only what is wrong.
+func quietLogger(w interface{ Write([]byte) (int, error) }) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fencepost/fencepost/host/api"
+)
+
+// pages reads a listing page by page, up to limit items. more is the cursor to
+// go on from, empty at the end.
+func pages[T any](ctx context.Context, c *client, path string, flags map[string]*string, limit int) (all []T, more string, err error) {
+	if limit < 1 || limit > maxListed {
+		return nil, "", usageError{errLimit}
+	}
+	params := map[string]string{}
+	for name, v := range flags {
+		params[name] = *v
+	}
+	all = []T{}
+	for len(all) < limit {
+		params["limit"] = strconv.Itoa(min(1000, limit-len(all)))
+		var page api.Page[T]
+		if err := c.get(ctx, path, params, &page); err != nil {
+			return nil, "", err
+		}
+		all = append(all, page.Data...)
+		more = page.Next
+		if more == "" {
+			break
+		}
+		params["after"] = more
+	}
+	return all, more, nil
+}
+
+func flagName(param string) string { return strings.ReplaceAll(param, "_", "-") }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// pathEscape makes any legal id one path, slashes included.
+func pathEscape(id string) string { return url.PathEscape(id) }
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// reason is why an item is where it is.
+func reason(it api.ItemView) string {
+	if it.QuarantineReason != nil {
+		return *it.QuarantineReason
+	}
+	if it.LastError != nil {
+		return it.LastError.Code
+	}
+	return ""
+}
+
+func compact(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencepost/fencepost/host/api"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+func usageCommand(a *app) *cobra.Command {
+	var tenant, feature, from, to string
+	cmd := &cobra.Command{
+		Use:     "usage",
+		Short:   "Totals of a tenant by feature and billing period",
+		Example: "  fencepost usage --tenant acme\n  fencepost usage --tenant acme --feature tokens --from 2026-11-01T00:00:00Z -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withAPI(cmd, func(c *client) error {
+				var u api.UsageAnswer
+				err := c.get(cmd.Context(), "/v1/usage", map[string]string{"tenant": tenant, "feature": feature, "from": from, "to": to}, &u)
+				if err != nil {
+					return err
+				}
+				l := listing{columns: []string{"FEATURE", "FROM", "TO", "VALUE", "COUNT"}, data: u}
+				for _, r := range u.Data {
+					l.rows = append(l.rows, []string{r.Feature, r.From, r.To, r.Value, r.Count})
+					l.items = append(l.items, r)
+				}
+				return a.print(l)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "tenant (required)")
+	cmd.Flags().StringVar(&feature, "feature", "", "only this feature")
+	cmd.Flags().StringVar(&from, "from", "", "only periods starting at or after this RFC 3339 time")
+	cmd.Flags().StringVar(&to, "to", "", "only periods starting before this RFC 3339 time")
+	must(cmd.MarkFlagRequired("tenant"))
+	return cmd
+}
+
+// withAPI runs f with a client for reading and closes it.
+func (a *app) withAPI(cmd *cobra.Command, f func(*client) error) error {
+	c, err := a.openAPI(cmd.Context(), false)
+	return useAPI(c, err, f)
+}
+
+// withRecording runs f with a client for recording and closes it.
+func (a *app) withRecording(cmd *cobra.Command, f func(*client) error) error {
+	c, err := a.openAPI(cmd.Context(), true)
+	return useAPI(c, err, f)
+}
+
+func useAPI(c *client, err error, f func(*client) error) error {
+	if err != nil {
+		return err
+	}
+	err = f(c)
+	if cerr := c.close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func outboxCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "outbox", Short: "What is reported to providers, and where it stands", Args: cobra.NoArgs}
+	cmd.AddCommand(outboxList(a), outboxGet(a), outboxStats(a))
+	return cmd
+}
+
+// maxListed bounds a listing; what is beyond is said, never silently cut.
+const maxListed = 100_000
+
+func outboxList(a *app) *cobra.Command {
+	params := map[string]*string{}
+	limit := 100
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List items in the order in which they were made",
+		Example: "  fencepost outbox list --state quarantined --reason timestamp_window\n  fencepost outbox list --state uncertain -o jsonl --limit 10000",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withAPI(cmd, func(c *client) error {
+				items, more, err := pages[api.ItemView](cmd.Context(), c, "/v1/outbox", params, limit)
+				if err != nil {
+					return err
+				}
+				l := listing{columns: []string{"ID", "STATE", "TENANT", "FEATURE", "EXPORTER", "ATTEMPTS", "NEXT", "REASON"}, data: api.Page[api.ItemView]{Data: items, Next: more}}
+				for _, it := range items {
+					l.rows = append(l.rows, []string{
+						it.ID, it.State, it.Tenant, it.Feature, it.Exporter,
+						strconv.Itoa(it.Attempts), text(it.NextAttemptAt), reason(it),
+					})
+					l.items = append(l.items, it)
+				}
+				return a.printMore(l, more)
+			})
+		},
+	}
+	for _, name := range []string{"state", "tenant", "exporter", "feature", "reason", "subject_ref", "after"} {
+		params[name] = cmd.Flags().String(flagName(name), "", "only this "+name)
+	}
+	cmd.Flags().IntVar(&limit, "limit", limit, "at most this many items")
+	return cmd
+}
+
+// printMore prints a listing and says on stderr if something was left out.
+func (a *app) printMore(l listing, more string) error {
+	if err := a.print(l); err != nil {
+		return err
+	}
+	if more != "" {
+		fmt.Fprintf(a.err, "there is more: go on with --after %s\n", visible(more))
+	}
+	return nil
+}
+
+func outboxGet(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "get ID", Short: "Show one item with its payload and every attempt", Args: cobra.ExactArgs(1),
+		Example: "  fencepost outbox get 17\n  fencepost outbox get 17 --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := strconv.ParseInt(args[0], 10, 64); err != nil {
+				return usageError{fmt.Errorf("ID: the whole number that outbox list shows")}
+			}
+			return a.withAPI(cmd, func(c *client) error {
+				var it api.ItemView
+				if err := c.get(cmd.Context(), "/v1/outbox/"+args[0], nil, &it); err != nil {
+					return err
+				}
+				l := listing{columns: []string{"FIELD", "VALUE"}, data: it, items: []any{it}}
+				l.rows = [][]string{
+					{"id", it.ID},
+					{"state", it.State},
+					{"tenant", it.Tenant},
+					{"subject", it.SubjectKind + " " + it.SubjectRef},
+					{"destination", it.Exporter + " " + it.Account + " " + it.Mode},
+					{"identifier", it.Identifier},
+					{"mapping version", it.MappingVersion},
+					{"attempts", fmt.Sprintf("%d of %d", it.Attempts, it.AttemptBudget)},
+					{"unresolved", strconv.FormatBool(it.Unresolved)},
+					{"next attempt", text(it.NextAttemptAt)},
+					{"provider ref", text(it.ProviderRef)},
+					{"reason", reason(it)},
+					{"payload", string(it.Payload)},
+				}
+				for i, at := range it.AttemptsLog {
+					l.rows = append(l.rows, []string{"attempt " + strconv.Itoa(i+1), attemptLine(at)})
+				}
+				return a.print(l)
+			})
+		},
+	}
+}
+
+func attemptLine(at storage.Attempt) string {
+	s := fmt.Sprintf("%s token %d: host saw %s, plugin said %s, status %d, %s → %s",
+		at.StartedAt.UTC().Format("2006-01-02T15:04:05.000000Z"), at.LeaseToken, at.HostClass, at.Outcome, at.Status, at.Code, at.Decided)
+	if at.Fenced {
+		s += " (came too late: fenced)"
+	}
+	return s
+}
+
+func outboxStats(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "stats", Short: "Count items by exporter and state", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withAPI(cmd, func(c *client) error {
+				var st api.StatsAnswer
+				if err := c.get(cmd.Context(), "/v1/outbox/stats", nil, &st); err != nil {
+					return err
+				}
+				l := listing{columns: []string{"EXPORTER", "STATE", "ITEMS", "OPEN"}, data: st, items: []any{st}}
+				for _, e := range sortedKeys(st.Exporters) {
+					for _, state := range storage.ItemStates {
+						n := st.Exporters[e][string(state)]
+						l.rows = append(l.rows, []string{e, string(state), strconv.FormatInt(n.Items, 10), strconv.FormatInt(n.Open, 10)})
+					}
+				}
+				return a.print(l)
+			})
+		},
+	}
+}
+
+func eventsCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "events", Short: "What was recorded", Args: cobra.NoArgs}
+	cmd.AddCommand(eventsList(a), eventsGet(a))
+	return cmd
+}
+
+func eventsList(a *app) *cobra.Command {
+	params := map[string]*string{}
+	limit := 100
+	cmd := &cobra.Command{
+		Use: "list", Short: "List events in the order in which they were recorded", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withAPI(cmd, func(c *client) error {
+				events, more, err := pages[api.EventView](cmd.Context(), c, "/v1/events", params, limit)
+				if err != nil {
+					return err
+				}
+				l := listing{columns: []string{"SEQ", "TIME", "TENANT", "FEATURE", "QUANTITY", "ID"}, data: api.Page[api.EventView]{Data: events, Next: more}}
+				for _, e := range events {
+					l.rows = append(l.rows, []string{e.Seq, e.Time, e.Tenant, e.Feature, e.Quantity, e.ID})
+					l.items = append(l.items, e)
+				}
+				return a.printMore(l, more)
+			})
+		},
+	}
+	for _, name := range []string{"tenant", "feature", "after"} {
+		params[name] = cmd.Flags().String(name, "", "only this "+name)
+	}
+	cmd.Flags().IntVar(&limit, "limit", limit, "at most this many events")
+	return cmd
+}
+
+func eventsGet(a *app) *cobra.Command {
+	var tenant, source string
+	cmd := &cobra.Command{
+		Use: "get ID", Short: "Show one event", Args: cobra.ExactArgs(1),
+		Example: "  fencepost events get req_1 --tenant acme\n  fencepost events get 42 --tenant acme --source /gateway   # a CloudEvent",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withAPI(cmd, func(c *client) error {
+				var e map[string]any
+				path := "/v1/events/" + pathEscape(args[0])
+				if err := c.get(cmd.Context(), path, map[string]string{"tenant": tenant, "source": source}, &e); err != nil {
+					return err
+				}
+				l := listing{columns: []string{"FIELD", "VALUE"}, data: e, items: []any{e}}
+				for _, k := range sortedKeys(e) {
+					l.rows = append(l.rows, []string{k, compact(e[k])})
+				}
+				return a.print(l)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "tenant (required)")
+	cmd.Flags().StringVar(&source, "source", "", "source, if the event is a CloudEvent")
+	must(cmd.MarkFlagRequired("tenant"))
+	return cmd
+}

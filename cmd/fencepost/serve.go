@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/config"
+	"github.com/fencepost/fencepost/plugins/sdk"
+)
+
+// grace is how long a stopping server lets requests and deliveries end.
+const grace = 15 * time.Second
+
+func serveCommand(a *app) *cobra.Command {
+	var listen, level string
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "Serve the HTTP API and deliver what is recorded",
+		Example: "  fencepost serve --config fencepost.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := a.loadConfig()
+			if err != nil {
+				return err
+			}
+			if listen != "" {
+				cfg.Listen = listen
+				if err := cfg.Validate(); err != nil {
+					return err
+				}
+			}
+			logger, err := a.logger(level)
+			if err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), cfg, logger)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on, instead of the configured one")
+	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// logger writes lines for people on a terminal and JSON anywhere else.
+func (a *app) logger(level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageError{errors.New("--log-level: debug, info, warn or error")}
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	if f, ok := a.err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return slog.New(slog.NewTextHandler(a.err, opts)), nil
+	}
+	return slog.New(slog.NewJSONHandler(a.err, opts)), nil
+}
+
+func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
+	// The address is taken first: a second server on one configuration should
+	// say so before it touches the store.
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return &sdk.Error{Tag: sdk.TagInvalid, Field: "listen", Rule: "an address that is free", Err: err, Hint: "another server may be running; name another address with --listen"}
+	}
+	started := time.Now()
+	h, err := a.openHost(ctx, cfg, logger, true)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	srv := &http.Server{
+		Handler: h.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	logger.Info("serving", "address", "http://"+ln.Addr().String(), "version", programVersion(), "started_in", time.Since(started).Round(time.Millisecond).String())
+	logger.Warn("no API keys are configured: whoever reaches this loopback address can record and read usage")
+	for _, reason := range h.Degraded() {
+		logger.Warn("degraded", "reason", reason)
+	}
+	select {
+	case err = <-ended:
+		err = fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+		logger.Info("stopping", "grace", grace.String())
+	}
+	return errors.Join(err, a.stop(srv, h, logger))
+}
+
+// stop ends a server in order: no new requests, no new claims, what is in
+// flight may end, then everything closes.
+func (a *app) stop(srv *http.Server, h *host.Host, logger *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		logger.Warn("requests were cut", "error", err)
+		_ = srv.Close()
+	}
+	if err := h.Close(ctx); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	logger.Info("stopped")
+	return nil
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/plugins/sdk"
+)
+
+// rowsMax bounds a CSV file that must be read whole to find its latest time.
+const rowsMax = 5_000_000
+
+// csvSource turns rows into events: one for each mapped feature of a row, with
+// the id PREFIX/ROW/FEATURE.
+type csvSource struct {
+	flags    recordFlags
+	features []featureColumn
+	reader   *csv.Reader
+	idCol    int // -1: the row number
+	timeCol  int // -1: no time
+	row      int // data rows read
+	shift    time.Duration
+	// shiftedTo is the resolved --shift-to, empty without one.
+	shiftedTo string
+	rows      []csvRow // read ahead to find the latest time
+	queue     []line
+}
+
+type featureColumn struct {
+	feature string
+	column  int
+}
+
+type csvRow struct {
+	number int // line in the file
+	cells  []string
+	err    error
+}
+
+func newCSVSource(in io.Reader, f recordFlags) (*csvSource, error) {
+	if err := f.checkCSV(); err != nil {
+		return nil, usageError{err}
+	}
+	r := csv.NewReader(in)
+	r.FieldsPerRecord = -1
+	head, err := r.Read()
+	if err != nil {
+		return nil, sdk.Invalid("FILE", "a CSV file whose first row names its columns")
+	}
+	head[0] = strings.TrimPrefix(head[0], "\ufeff")
+	s := &csvSource{flags: f, reader: r, idCol: -1, timeCol: -1}
+	if f.idFrom != "row" {
+		if s.idCol, err = column(head, "--id-from", f.idFrom); err != nil {
+			return nil, err
+		}
+	}
+	if f.timeFrom != "" {
+		if s.timeCol, err = column(head, "--time-from", f.timeFrom); err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range f.mapping {
+		feature, name, _ := strings.Cut(m, "=")
+		c, err := column(head, "--map", name)
+		if err != nil {
+			return nil, err
+		}
+		s.features = append(s.features, featureColumn{feature, c})
+	}
+	if f.shiftTo != "" {
+		return s, s.readAhead()
+	}
+	return s, nil
+}
+
+func (f recordFlags) checkCSV() error {
+	switch {
+	case f.tenant == "":
+		return errors.New("--tenant: required with --format csv")
+	case f.idFrom == "":
+		return errors.New("--id-from: row, or the column that holds a row's id")
+	case f.idFrom == "row" && f.idPrefix == "":
+		return errors.New("--id-prefix: required with --id-from row, or two files would share ids")
+	case len(f.mapping) == 0:
+		return errors.New("--map: FEATURE=COLUMN for each feature of a row")
+	case f.shiftTo != "" && f.timeFrom == "":
+		return errors.New("--shift-to: needs --time-from")
+	}
+	for _, m := range f.mapping {
+		if feature, name, ok := strings.Cut(m, "="); !ok || feature == "" || name == "" {
+			return errors.New("--map: FEATURE=COLUMN, separated by commas")
+		}
+	}
+	return nil
+}
+
+func column(head []string, flag, name string) (int, error) {
+	i := slices.Index(head, name)
+	if i < 0 {
+		return 0, usageError{fmt.Errorf("%s: no such column; the file has %s", flag, strings.Join(head, ", "))}
+	}
+	return i, nil
+}
+
+// readAhead reads all rows to find the latest time and how far to move.
+func (s *csvSource) readAhead() error {
+	target := time.Now().UTC()
+	if s.flags.shiftTo != "now" {
+		t, err := time.Parse(time.RFC3339Nano, s.flags.shiftTo)
+		if err != nil {
+			return usageError{errors.New("--shift-to: now, or an RFC 3339 time")}
+		}
+		target = t.UTC()
+	}
+	target = meter.Truncate(target)
+	var latest time.Time
+	for {
+		row, err := s.read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if len(s.rows) == rowsMax {
+			return sdk.Invalid("FILE", "at most 5000000 rows with --shift-to")
+		}
+		s.rows = append(s.rows, row)
+		if row.err == nil && s.timeCol < len(row.cells) {
+			if t, err := parseTime(row.cells[s.timeCol]); err == nil && t.After(latest) {
+				latest = t
+			}
+		}
+	}
+	if !latest.IsZero() {
+		s.shift = target.Sub(latest)
+	}
+	s.shiftedTo = target.Format("2006-01-02T15:04:05.000000Z")
+	return nil
+}
+
+// read returns the next row of the file. A row that is not CSV is a row with an
+// error; only the end of the input ends it.
+func (s *csvSource) read() (csvRow, error) {
+	cells, err := s.reader.Read()
+	if errors.Is(err, io.EOF) {
+		return csvRow{}, io.EOF
+	}
+	var bad *csv.ParseError
+	if errors.As(err, &bad) {
+		return csvRow{number: bad.Line, err: sdk.Invalid("row", "well-formed CSV")}, nil
+	}
+	if err != nil {
+		return csvRow{}, fmt.Errorf("read input: %w", err)
+	}
+	n, _ := s.reader.FieldPos(0)
+	return csvRow{number: n, cells: cells}, nil
+}
+
+func (s *csvSource) next() (line, error) {
+	for len(s.queue) == 0 {
+		row, err := s.nextRow()
+		if err != nil {
+			return line{}, err
+		}
+		s.row++
+		s.queue = s.events(row)
+	}
+	l := s.queue[0]
+	s.queue = s.queue[1:]
+	return l, nil
+}
+
+func (s *csvSource) nextRow() (csvRow, error) {
+	if s.shiftedTo == "" {
+		return s.read()
+	}
+	if len(s.rows) == 0 {
+		return csvRow{}, io.EOF
+	}
+	row := s.rows[0]
+	s.rows = s.rows[1:]
+	return row, nil
+}
+
+// plainJSON is the plain form of one event.
+type plainJSON struct {
+	ID       string `json:"id"`
+	Tenant   string `json:"tenant"`
+	Feature  string `json:"feature"`
+	Quantity string `json:"quantity"`
+	Time     string `json:"time,omitempty"`
+}
+
+func (s *csvSource) events(row csvRow) []line {
+	if row.err != nil {
+		return []line{{number: row.number, err: row.err}}
+	}
+	cell := func(i int) string {
+		if i < len(row.cells) {
+			return strings.TrimSpace(row.cells[i])
+		}
+		return ""
+	}
+	rowID := strconv.Itoa(s.row)
+	if s.idCol >= 0 {
+		if rowID = cell(s.idCol); rowID == "" {
+			return []line{{number: row.number, err: sdk.Invalid(s.flags.idFrom, "an id in every row")}}
+		}
+	}
+	if s.flags.idPrefix != "" {
+		rowID = s.flags.idPrefix + "/" + rowID
+	}
+	at := ""
+	if s.timeCol >= 0 {
+		t, err := parseTime(cell(s.timeCol))
+		if err != nil {
+			return []line{{number: row.number, id: rowID, err: sdk.Invalid(s.flags.timeFrom, "a time such as 2026-11-30T12:00:00Z or 2026-11-30 12:00:00 (UTC)")}}
+		}
+		at = meter.Truncate(t.Add(s.shift)).Format("2006-01-02T15:04:05.000000Z")
+	}
+	var out []line
+	for _, f := range s.features {
+		e := plainJSON{ID: rowID + "/" + f.feature, Tenant: s.flags.tenant, Feature: f.feature, Quantity: cell(f.column), Time: at}
+		body, err := json.Marshal(e)
+		if err != nil {
+			out = append(out, line{number: row.number, id: e.ID, err: sdk.Invalid("row", "valid UTF-8")})
+			continue
+		}
+		out = append(out, line{number: row.number, id: e.ID, body: body})
+	}
+	return out
+}
+
+// parseTime reads RFC 3339, or a date and time in UTC as databases print it.
+func parseTime(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999", "2006-01-02T15:04:05.999999999"} {
+		if t, err := time.ParseInLocation(layout, text, time.UTC); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, errors.New("not a time")
+}
