@@ -35,6 +35,9 @@ type Config struct {
 	InertFiles bool
 	// Host acts for the plugin.
 	Host Host
+	// Setup are calls that every new instance answers before its first call.
+	// An Error message or a Fault of one is what that first call gets.
+	Setup []SetupCall
 	// Limits bound what the plugin uses.
 	Limits Limits
 	// CacheDir holds compiled code. It is created with mode 0700; an existing
@@ -44,6 +47,12 @@ type Config struct {
 	// Logger gets what the plugin writes to stdout and stderr, at most a few
 	// lines a second, and what happens to instances. Default: discarded.
 	Logger *slog.Logger
+}
+
+// SetupCall is one call made to a new instance.
+type SetupCall struct {
+	Method  uint32
+	Request []byte
 }
 
 // Host holds the handlers behind the import modules. Handlers are called from

@@ -1,10 +1,10 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -34,6 +34,8 @@ type instance struct {
 	// depth counts the watched functions on the stack.
 	depth int
 
+	// ready is set once the setup calls have been answered.
+	ready bool
 	// calls and memory are as of the last return to the pool.
 	calls  int
 	memory uint64
@@ -96,9 +98,28 @@ func (in *instance) end() {
 	in.request, in.output, in.answers = nil, nil, nil
 }
 
-// run enters the guest. The instance may be used again only if the fault is
-// nil and the context is not done.
+// run performs a call, after the setup calls if the instance is new. The
+// instance may be used again only if the fault is nil and the context is not
+// done.
 func (in *instance) run(ctx context.Context, method uint32, request []byte) ([]byte, error) {
+	if !in.ready {
+		for _, s := range in.cfg.Setup {
+			if _, err := in.enter(ctx, s.Method, s.Request); err != nil {
+				var fault *carrier.Fault
+				if errors.As(err, &fault) {
+					fault.Entered = false // the call itself was not reached
+					fault.Detail = "set up a new instance: " + fault.Detail
+				}
+				return nil, err
+			}
+		}
+		in.ready = true
+	}
+	return in.enter(ctx, method, request)
+}
+
+// enter runs the guest's fp_call once.
+func (in *instance) enter(ctx context.Context, method uint32, request []byte) ([]byte, error) {
 	in.begin(ctx, request)
 	defer in.end()
 	in.entered = true
@@ -118,8 +139,8 @@ func (in *instance) run(ctx context.Context, method uint32, request []byte) ([]b
 }
 
 const (
-	maxDetail = 1 << 10
-	maxTail   = 2 << 10
+	maxDetail  = 1 << 10
+	maxExcerpt = 1 << 10
 )
 
 // fault classifies what broke off the guest.
@@ -141,20 +162,19 @@ func (in *instance) fault(err error) *carrier.Fault {
 	default:
 		f.Detail = clipTo(err.Error(), maxDetail)
 	}
-	tail := in.stderr.tail(maxTail)
-	if (f.Kind == carrier.KindTrap || f.Kind == carrier.KindExit) && in.outOfMemory(tail) {
+	if (f.Kind == carrier.KindTrap || f.Kind == carrier.KindExit) && in.outOfMemory() {
 		f.Kind = carrier.KindMemory
 	}
-	if tail != "" {
-		f.Detail += "; stderr ends: " + tail
+	if said := in.stderr.excerpt(maxExcerpt); said != "" {
+		f.Detail += "; on stderr: " + said
 	}
 	return f
 }
 
 // outOfMemory tells a guest that broke off at its memory limit from others. It
 // is a guess for people: nothing but the name of the fault depends on it.
-func (in *instance) outOfMemory(tail string) bool {
-	if strings.Contains(tail, "out of memory") || strings.Contains(tail, "cannot allocate memory") {
+func (in *instance) outOfMemory() bool {
+	if bytes.Contains(in.stderr.ring, []byte("out of memory")) {
 		return true
 	}
 	return in.mod != nil && uint64(in.mod.Memory().Size()) >= uint64(in.cfg.Limits.MemoryPages)<<16
