@@ -60,7 +60,9 @@ func (x *exporterRuntime) open(ctx context.Context, module []byte, conf exporter
 		Declared: exporterCapabilities, Granted: exporterCapabilities,
 		Host:     wasm.Host{HTTPSend: x.send, Now: x.host.cfg.Now},
 		Setup:    []wasm.SetupCall{{Method: uint32(wire.MethodConfigure), Request: wire.EncodeConfiguration(conf)}},
-		CacheDir: x.host.cacheDir(), Logger: x.host.cfg.Logger,
+		// Go programs link file functions that they never call; they get
+		// ones that always fail.
+		InertFiles: true, CacheDir: x.host.cacheDir(), Logger: x.host.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("load plugin: %w", err)
