@@ -1,7 +1,6 @@
 package stripe
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -46,9 +45,13 @@ func (e *Exporter) judge(item *exporter.Item, r *capability.Response) exporter.I
 	default:
 		return outcome(item, exporter.Retry, CodeNoAnswer, r.Reason)
 	}
-	event, err := meterevent.Client{B: &backend{answer: r}}.New(nil)
+	b := &backend{answer: r}
+	event, err := meterevent.Client{B: b}.New(nil)
 	if r.Status >= 200 && r.Status < 300 {
-		return taken(item, event, err)
+		if err != nil {
+			return outcome(item, exporter.Retry, CodeUnreadableAnswer, "the answer is not a meter event")
+		}
+		return taken(item, event, b.livemode)
 	}
 	var refusal *stripego.Error
 	errors.As(err, &refusal) // nil if the body is not Stripe's
@@ -97,28 +100,14 @@ func describe(o *exporter.ItemOutcome, refusal *stripego.Error) {
 
 // taken judges a success: it counts only if the body is the event with our
 // identifier. A proxy's 200, an empty body or another event prove nothing.
-func taken(item *exporter.Item, event *stripego.BillingMeterEvent, err error) exporter.ItemOutcome {
-	if err != nil || event == nil {
-		return outcome(item, exporter.Retry, CodeUnreadableAnswer, "the answer is not a meter event")
-	}
+func taken(item *exporter.Item, event *stripego.BillingMeterEvent, livemode *bool) exporter.ItemOutcome {
 	if event.Identifier != item.Identifier {
 		return outcome(item, exporter.Retry, CodeForeignAnswer, "the answer is about another identifier")
 	}
-	if live, known := livemode(event); known && live != (item.Mode == modeLive) {
+	if livemode != nil && *livemode != (item.Mode == modeLive) {
 		return outcome(item, exporter.Uncertain, CodeModeMismatch, "Stripe took the event in the other mode: check the API key")
 	}
 	return exporter.ItemOutcome{ItemID: item.ID, Kind: exporter.Accepted, ProviderRef: event.Identifier}
-}
-
-// livemode tells an absent field from false, which stripe-go's type does not.
-func livemode(event *stripego.BillingMeterEvent) (live, known bool) {
-	var body struct {
-		Livemode *bool `json:"livemode"`
-	}
-	if event.LastResponse == nil || json.Unmarshal(event.LastResponse.RawJSON, &body) != nil || body.Livemode == nil {
-		return false, false
-	}
-	return *body.Livemode, true
 }
 
 // refused judges a 400.

@@ -19,6 +19,10 @@ type backend struct {
 	base    string
 	request *capability.Request  // set by recording
 	answer  *capability.Response // replayed if not nil
+
+	// livemode is the answer's, nil if it has none: stripe-go's own field
+	// cannot tell that from false.
+	livemode *bool
 }
 
 var (
@@ -32,7 +36,7 @@ func (b *backend) Call(method, path, _ string, params stripego.ParamsContainer, 
 	if b.answer == nil {
 		return b.record(method, path, params)
 	}
-	return replay(b.answer, v)
+	return b.replay(v)
 }
 
 func (b *backend) record(method, path string, params stripego.ParamsContainer) error {
@@ -64,27 +68,39 @@ type errorEnvelope struct {
 	Error *stripego.Error `json:"error"`
 }
 
-func replay(answer *capability.Response, v stripego.LastResponseSetter) error {
+func (b *backend) replay(v stripego.LastResponseSetter) error {
 	response := &stripego.APIResponse{
-		RawJSON:    answer.Body,
-		RequestID:  header(answer.Headers, "Request-Id"),
-		StatusCode: answer.Status,
+		RawJSON:    b.answer.Body,
+		RequestID:  header(b.answer.Headers, "Request-Id"),
+		StatusCode: b.answer.Status,
 	}
-	if answer.Status >= 200 && answer.Status < 300 {
-		if err := json.Unmarshal(answer.Body, v); err != nil {
+	if b.answer.Status >= 200 && b.answer.Status < 300 {
+		event, ok := v.(*stripego.BillingMeterEvent)
+		if !ok {
+			return errNotUsed
+		}
+		// The outer field takes the JSON's livemode from the embedded one.
+		body := struct {
+			*stripego.BillingMeterEvent
+			Livemode *bool `json:"livemode"`
+		}{BillingMeterEvent: event}
+		if err := json.Unmarshal(b.answer.Body, &body); err != nil {
 			return err
 		}
-		v.SetLastResponse(response)
+		if b.livemode = body.Livemode; b.livemode != nil {
+			event.Livemode = *b.livemode
+		}
+		event.SetLastResponse(response)
 		return nil
 	}
 	var envelope errorEnvelope
-	if err := json.Unmarshal(answer.Body, &envelope); err != nil {
+	if err := json.Unmarshal(b.answer.Body, &envelope); err != nil {
 		return err
 	}
 	if envelope.Error == nil || reflect.ValueOf(*envelope.Error).IsZero() {
 		return errNoErrorBody
 	}
-	envelope.Error.HTTPStatusCode = answer.Status
+	envelope.Error.HTTPStatusCode = b.answer.Status
 	envelope.Error.RequestID = response.RequestID
 	envelope.Error.SetLastResponse(response)
 	return envelope.Error

@@ -1,0 +1,78 @@
+package stripe_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fencepost/fencepost/plugins/exporters/stripe"
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
+)
+
+func describe(t testing.TB) exporter.Manifest {
+	t.Helper()
+	// Describe works without capabilities and before Configure.
+	m, err := stripe.New(capability.Host{}).Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// match applies the manifest's patterns as its contract says: first match
+// counts, "{identifier}" stands for the item's.
+func match(t *testing.T, status int, body, identifier string) exporter.AnswerClass {
+	t.Helper()
+	var parsed struct {
+		Error struct{ Code, Message string }
+	}
+	_ = json.Unmarshal([]byte(body), &parsed)
+	at := map[string]string{"/error/code": parsed.Error.Code, "/error/message": parsed.Error.Message}
+	for _, p := range describe(t).Answers {
+		value, known := at[p.Path]
+		if !known || (len(p.Equals) == 0) == (p.Contains == "") {
+			t.Fatalf("pattern %+v is none", p)
+		}
+		hit := slices.Contains(p.Equals, value)
+		if p.Contains != "" {
+			hit = strings.Contains(value, strings.ReplaceAll(p.Contains, "{identifier}", identifier))
+		}
+		if hit && p.Status == status {
+			return p.Class
+		}
+	}
+	return ""
+}
+
+func TestManifest(t *testing.T) {
+	t.Parallel()
+	m := describe(t)
+	// Stripe's published limits, less the margins that the manifest explains.
+	if m.IdentifierHorizon != 82_800*time.Second || m.IdentifierMaxLength != 100 ||
+		m.WindowPast >= 35*24*time.Hour || m.WindowFuture != 300*time.Second {
+		t.Errorf("limits: %+v", m)
+	}
+	if want := (exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true}); m.Values != want {
+		t.Errorf("values: %+v", m.Values)
+	}
+	if m.MaxBatch < 1 || m.MaxBatch > 500 || m.Rate != 25 || m.Concurrency != 16 {
+		t.Errorf("sending: %+v", m)
+	}
+	if d := cmp.Diff([]exporter.Secret{{Name: "api_key", Header: "Authorization", Prefix: "Bearer "}}, m.Secrets); d != "" {
+		t.Error(d)
+	}
+	// What the wire carries is what the exporter said.
+	got, err := wirev1.DecodeManifest(wirev1.EncodeManifest(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(m, got); d != "" {
+		t.Errorf("over the wire (-want +got):\n%s", d)
+	}
+}
