@@ -217,6 +217,10 @@ func (d Decimal) Abs() Decimal { return Decimal{d.d.Abs()} }
 // Cmp returns −1, 0 or +1 as d is less than, equal to or greater than e.
 func (d Decimal) Cmp(e Decimal) int { return d.d.Cmp(e.d) }
 
+// Equal reports whether d and e are the same number. The operator == does not:
+// one number has several representations.
+func (d Decimal) Equal(e Decimal) bool { return d.Cmp(e) == 0 }
+
 // Sign returns −1, 0 or +1.
 func (d Decimal) Sign() int { return d.d.Sign() }
 
