@@ -1,0 +1,143 @@
+package stripemock_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fencepost/fencepost/internal/stripedouble"
+	"github.com/fencepost/fencepost/internal/stripedouble/stripemock"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// binary finds or builds stripe-mock.
+func binary(t *testing.T) string {
+	t.Helper()
+	root := filepath.Join("..", "..", "..")
+	path, err := filepath.Abs(filepath.Join(root, "bin", "stripe-mock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	build := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "stripe-mock.sh"), "build")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Skipf("stripe-mock cannot be built here: %v: %s", err, out)
+	}
+	return path
+}
+
+func client(t *testing.T, caFile string) *http.Client {
+	t.Helper()
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func status(t *testing.T, c *http.Client, target, key, form string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(form))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// The double takes what Stripe's OpenAPI takes and refuses what it refuses,
+// with the same status, as far as stripe-mock looks: it knows names and types,
+// but neither lengths nor values.
+func TestDoubleAgreesWithOpenAPI(t *testing.T) {
+	t.Parallel()
+	mock, err := stripemock.Start(t.Context(), stripemock.Config{Binary: binary(t), Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mock.Close() })
+	double, err := stripedouble.New(stripedouble.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := double.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = double.Close() })
+	toMock, toDouble := client(t, mock.CAFile()), client(t, double.CAFile())
+
+	const good = "event_name=llm_tokens&payload[stripe_customer_id]=cus_1&payload[value]=25"
+	for _, c := range []struct {
+		name, path, key, form string
+		want                  int
+	}{
+		{"good", "", "sk_test_123", good + "&identifier=id_1", 200},
+		{"dimension", "", "sk_test_123", good + "&identifier=id_2&payload[model]=m1", 200},
+		{"escaped brackets", "", "sk_test_123", "event_name=a&payload%5Bstripe_customer_id%5D=cus_1&payload%5Bvalue%5D=-0.5", 200},
+		{"unknown parameter", "", "sk_test_123", good + "&colour=red", 400},
+		{"no payload", "", "sk_test_123", "event_name=llm_tokens", 400},
+		{"no event name", "", "sk_test_123", "payload[stripe_customer_id]=cus_1&payload[value]=25", 400},
+		{"payload no object", "", "sk_test_123", "event_name=llm_tokens&payload=25", 400},
+		{"payload nested", "", "sk_test_123", good + "&payload[a][b]=1", 400},
+		{"timestamp no number", "", "sk_test_123", good + "&timestamp=now", 400},
+		{"no key", "", "", good, 401},
+		{"key of no mode", "", "hunter2", good, 401},
+		{"unknown route", "s", "sk_test_123", good, 404},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for name, got := range map[string]func() (int, string){
+				"stripe-mock": func() (int, string) { return status(t, toMock, path(t, mock.URL(), c.path), c.key, c.form) },
+				"double":      func() (int, string) { return status(t, toDouble, path(t, double.URL(), c.path), c.key, c.form) },
+			} {
+				if s, body := got(); s != c.want || strings.Contains(body, `"error"`) != (c.want != 200) {
+					t.Errorf("%s answers %d %s, want %d", name, s, body, c.want)
+				}
+			}
+		})
+	}
+}
+
+func path(t *testing.T, base, suffix string) string {
+	t.Helper()
+	p, err := url.JoinPath(base, "v1/billing/meter_events"+suffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestStartWithoutBinary(t *testing.T) {
+	t.Parallel()
+	if _, err := stripemock.Start(t.Context(), stripemock.Config{Binary: filepath.Join(t.TempDir(), "none"), Dir: t.TempDir()}); err == nil {
+		t.Error("started nothing")
+	}
+	if _, err := stripemock.Start(t.Context(), stripemock.Config{Binary: "/bin/true", Dir: t.TempDir()}); err == nil {
+		t.Error("took the end of a process for a start")
+	}
+}
