@@ -7,7 +7,9 @@ CREATE TABLE fencepost_meta (
   value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0);
+-- The last insertion identities handed out. Not AUTOINCREMENT: that writes its
+-- bookkeeping for every row, and for every row that was skipped.
+INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0), ('last_event', 0), ('last_item', 0);
 
 CREATE TABLE fencepost_generations (
   scope    INTEGER PRIMARY KEY CHECK (scope = 1),
@@ -19,7 +21,7 @@ CREATE TABLE fencepost_generations (
 INSERT INTO fencepost_generations (scope, active) VALUES (1, 1);
 
 CREATE TABLE fencepost_events (
-  seq               INTEGER PRIMARY KEY AUTOINCREMENT,
+  seq               INTEGER PRIMARY KEY,
   tenant_key        TEXT    NOT NULL CHECK (tenant_key <> ''),
   event_id          TEXT    NOT NULL CHECK (event_id <> ''),
   feature           TEXT    NOT NULL,
@@ -88,7 +90,7 @@ CREATE TABLE fencepost_mappings (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE fencepost_routes (
-  route               INTEGER PRIMARY KEY AUTOINCREMENT,
+  route               INTEGER PRIMARY KEY,
   exporter            TEXT    NOT NULL CHECK (exporter <> ''),
   destination_account TEXT    NOT NULL,
   mode                TEXT    NOT NULL,
@@ -107,7 +109,7 @@ CREATE UNIQUE INDEX fencepost_routes_in_force
 
 -- The intent: what is to be sent, to whom, under which identity.
 CREATE TABLE fencepost_outbox_items (
-  item                INTEGER PRIMARY KEY AUTOINCREMENT,
+  item                INTEGER PRIMARY KEY,
   tenant_key          TEXT    NOT NULL CHECK (tenant_key <> ''),
   subject_kind        TEXT    NOT NULL CHECK (subject_kind IN ('event', 'correction', 'usage_window')),
   subject_ref         TEXT    NOT NULL,

@@ -9,6 +9,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -137,30 +138,39 @@ func Open(ctx context.Context, cfg Config) (*Adapter, error) {
 	return a, nil
 }
 
-// start opens the writer and looks at the schema. Whatever it does, the writer
-// slot is filled afterwards.
+// start opens the writer, looks at the schema and ends old leases. Whatever it
+// answers, the writer slot is filled afterwards. What it created and cannot use
+// it removes.
 func (a *Adapter) start(ctx context.Context) error {
 	created := !exists(a.path)
 	w, err := openWriter(a.path, a.cfg.BusyTimeout)
 	a.writer <- w
-	if err != nil {
-		if created {
-			removeDatabase(a.path)
-		}
-		return openError(a.path, err)
+	if err == nil {
+		err = a.prepare(ctx)
 	}
+	if err == nil {
+		return nil
+	}
+	if created {
+		err = errors.Join(err, closeConn(<-a.writer))
+		a.writer <- nil
+		removeDatabase(a.path)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("open %s: %w", a.path, contextError(ctx.Err()))
+	}
+	return openError(a.path, err)
+}
+
+func (a *Adapter) prepare(ctx context.Context) error {
 	if a.cfg.Migrate {
 		if _, err := a.Migrate(ctx); err != nil {
-			if created {
-				a.writer <- nil // the slot that Close drains
-				removeDatabase(a.path)
-			}
 			return err
 		}
 	} else if err := a.checkSchema(ctx); err != nil {
 		return err
 	}
-	if a.schemaErr.Load() != nil {
+	if a.schemaProblem() != nil {
 		return nil
 	}
 	return a.expireLeases(ctx)

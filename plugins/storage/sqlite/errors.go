@@ -68,25 +68,24 @@ func classify(err error) *sdk.Error {
 	}
 }
 
-// openError tags a failure to open the file: most are faults of the
-// configuration, which repeating does not mend.
+// openError tags a failure to open the file. Most are faults of the
+// configuration, which repeating does not mend: they become invalid.
 func openError(path string, err error) error {
 	e := classify(err)
+	if tagged := (*sdk.Error)(nil); errors.As(err, &tagged) {
+		c := *tagged
+		e = &c
+	}
 	e.Field = dsnField
-	switch sqlite.ErrCode(err).ToPrimary() {
-	case sqlite.ResultCantOpen, sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultAuth:
+	switch e.Code {
+	case "cannot_open", "read_only":
 		e.Tag, e.Rule = sdk.TagInvalid, "a file that can be read and written"
 		e.Hint = "make the database file and its folder writable"
-	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
+	case "corrupt":
 		e.Tag, e.Rule = sdk.TagInvalid, "a SQLite database, or a path that does not exist yet"
 		e.Hint = "name another file, or restore this one from a backup"
-	case sqlite.ResultFull:
+	case "disk_full":
 		e.Tag, e.Rule = sdk.TagInvalid, "a file on a disk with free space"
 	}
 	return fmt.Errorf("open %s: %w", path, e)
-}
-
-// corruptRow says that a stored value cannot be read back.
-func corruptRow(what string, err error) error {
-	return sdk.Unavailable("corrupt", fmt.Errorf("%s: %w", what, err))
 }

@@ -159,7 +159,7 @@ func streamEvents(c *conn, q storage.StreamQuery) (storage.EventPage, error) {
 	}
 	if filtered && !page.More {
 		// What was scanned and did not match is not scanned again.
-		_, err = c.bind(qEventsLastSeq).one(func(r *row) { page.Next = max(page.Next, r.int()) })
+		_, err = c.bind(qLastEvent).one(func(r *row) { page.Next = max(page.Next, r.int()) })
 	}
 	return page, err
 }

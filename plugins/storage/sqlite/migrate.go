@@ -121,7 +121,7 @@ func (a *Adapter) checkSchema(ctx context.Context) error {
 	defer a.release(a.writer, c)
 	applied, err := appliedMigrations(c)
 	if err != nil {
-		return openError(a.path, err)
+		return storeError(ctx, "check schema", err)
 	}
 	missing, problem := compareSchema(known, applied)
 	if problem == nil && len(missing) > 0 {

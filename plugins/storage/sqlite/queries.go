@@ -33,7 +33,10 @@ const (
 	qReceiptInsert
 	qReceiptDedupe
 	qTotalAdd
-	qItemNext
+	qLastEvent
+	qLastEventSet
+	qLastItem
+	qLastItemSet
 	qItemInsert
 	qStateInsert
 	qStateBySubject
@@ -48,7 +51,6 @@ const (
 	qTotalsFeature
 	qEventsAfter
 	qEventsAfterFiltered
-	qEventsLastSeq
 
 	qSubscription
 	qSubscriptionPut
@@ -108,7 +110,10 @@ var queryFiles = [numQueries]string{
 	qReceiptInsert:        "receipt_insert",
 	qReceiptDedupe:        "receipt_dedupe",
 	qTotalAdd:             "total_add",
-	qItemNext:             "item_next",
+	qLastEvent:            "last_event",
+	qLastEventSet:         "last_event_set",
+	qLastItem:             "last_item",
+	qLastItemSet:          "last_item_set",
 	qItemInsert:           "item_insert",
 	qStateInsert:          "state_insert",
 	qStateBySubject:       "state_by_subject",
@@ -123,7 +128,6 @@ var queryFiles = [numQueries]string{
 	qTotalsFeature:       "totals_feature",
 	qEventsAfter:         "events_after",
 	qEventsAfterFiltered: "events_after_filtered",
-	qEventsLastSeq:       "events_last_seq",
 
 	qSubscription:    "subscription",
 	qSubscriptionPut: "subscription_put",

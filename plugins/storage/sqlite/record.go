@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -98,11 +97,12 @@ type recorder struct {
 	// rows were in.
 	conflicts map[int]bool
 
-	now    time.Time
-	totals map[totalKey]*total
-	counts countDeltas
-	items  []itemOf
-	res    storage.RecordResult
+	now     time.Time
+	lastSeq int64 // highest seq handed out
+	totals  map[totalKey]*total
+	counts  countDeltas
+	items   []itemOf
+	res     storage.RecordResult
 }
 
 // itemOf is an item of an inserted event.
@@ -147,10 +147,8 @@ func (r *recorder) run(ctx context.Context, c *conn) (storage.RecordResult, erro
 	if err := fault.Point(ctx, "r2"); err != nil {
 		return r.res, err
 	}
-	for _, i := range r.order {
-		if err := r.unit(c, i); err != nil {
-			return r.res, err
-		}
+	if err := r.writeEvents(c); err != nil {
+		return r.res, err
 	}
 	if err := fault.Point(ctx, "r3"); err != nil {
 		return r.res, err
@@ -171,6 +169,24 @@ func (r *recorder) run(ctx context.Context, c *conn) (storage.RecordResult, erro
 		return r.res, err
 	}
 	return r.res, fault.Point(ctx, "r6")
+}
+
+// writeEvents records the units in the order of their identities.
+func (r *recorder) writeEvents(c *conn) error {
+	if _, err := c.bind(qLastEvent).one(func(row *row) { r.lastSeq = row.int() }); err != nil {
+		return err
+	}
+	before := r.lastSeq
+	for _, i := range r.order {
+		if err := r.unit(c, i); err != nil {
+			return err
+		}
+	}
+	if r.lastSeq == before {
+		return nil
+	}
+	_, err := c.bind(qLastEventSet).int(r.lastSeq).run()
+	return err
 }
 
 // dropOthers reports whether there is a conflict, and leaves only conflicts in
@@ -270,14 +286,15 @@ func (e entryOutcome) results() []storage.EntryResult {
 // that exists is compared instead.
 func (r *recorder) entry(c *conn, e *storage.Entry) (entryOutcome, error) {
 	ev := &e.Event
-	n, err := insertEvent(c, ev, r.now)
+	seq := r.lastSeq + 1
+	n, err := insertEvent(c, ev, seq, r.now)
 	if err != nil {
 		return entryOutcome{}, err
 	}
 	if n == 0 {
 		return r.existing(c, ev)
 	}
-	seq := c.LastInsertRowID()
+	r.lastSeq = seq
 	r.addTotal(ev)
 	for k := range e.Items {
 		r.items = append(r.items, itemOf{new: &e.Items[k], seq: seq, feature: ev.Feature})
@@ -301,7 +318,7 @@ func (r *recorder) existing(c *conn, ev *storage.Event) (entryOutcome, error) {
 	if !found {
 		return entryOutcome{}, conflictUnresolved()
 	}
-	if !bytes.Equal(dedupe[:], ev.DedupeHash[:]) {
+	if dedupe != ev.DedupeHash {
 		return entryOutcome{outcome: storage.Conflict}, nil
 	}
 	return out, nil
@@ -315,14 +332,10 @@ func conflictUnresolved() error {
 
 // receipt answers the outcome of a CloudEvent that was received before, or nil.
 func (r *recorder) receipt(c *conn, rc *storage.Receipt) (*storage.UnitResult, error) {
-	var (
-		dedupe   storage.Hash
-		features []string
-		seqs     []int64
-	)
+	var dedupe storage.Hash
+	var seqs []int64
 	found, err := c.bind(qReceiptDedupe).text(rc.Tenant).text(rc.ReceiptID).one(func(row *row) {
 		dedupe = row.hash()
-		row.decode(&features)
 		row.decode(&seqs)
 	})
 	if err != nil || !found {

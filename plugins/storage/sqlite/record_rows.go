@@ -13,7 +13,7 @@ import (
 )
 
 // insertEvent answers how many rows went in: 0 when the identity exists.
-func insertEvent(c *conn, ev *storage.Event, now time.Time) (int, error) {
+func insertEvent(c *conn, ev *storage.Event, seq int64, now time.Time) (int, error) {
 	var dimensions json.RawMessage
 	if len(ev.Dimensions) > 0 {
 		var err error
@@ -21,7 +21,7 @@ func insertEvent(c *conn, ev *storage.Event, now time.Time) (int, error) {
 			return 0, err
 		}
 	}
-	return c.bind(qEventInsert).
+	return c.bind(qEventInsert).int(seq).
 		text(ev.Tenant).text(ev.EventID).text(ev.Feature).decimal(ev.Quantity).text(string(ev.Kind)).
 		optText(ev.OriginalEventID).time(ev.OccurredAt).time(ev.PeriodStart).time(ev.PeriodEnd).
 		text(string(ev.PeriodSource)).optText(ev.Plan).optText(ev.PlanVersion).json(dimensions).
@@ -83,18 +83,21 @@ func (r *recorder) writeItems(c *conn) error {
 	slices.SortFunc(r.items, func(a, b itemOf) int {
 		return cmp.Or(cmp.Compare(a.seq, b.seq), bytes.Compare(a.new.Digest[:], b.new.Digest[:]))
 	})
-	next := int64(1)
-	if _, err := c.bind(qItemNext).one(func(row *row) { next = row.int() }); err != nil {
+	var last int64
+	if _, err := c.bind(qLastItem).one(func(row *row) { last = row.int() }); err != nil {
 		return err
 	}
 	for _, it := range r.items {
-		inserted, err := r.item(c, it, next)
+		inserted, err := r.item(c, it, last+1)
 		if err != nil {
 			return err
 		}
 		if inserted {
-			next++
+			last++
 		}
+	}
+	if _, err := c.bind(qLastItemSet).int(last).run(); err != nil {
+		return err
 	}
 	return r.counts.write(c)
 }

@@ -96,28 +96,120 @@ func record(t testing.TB, a *Adapter, req storage.RecordRequest) storage.RecordR
 	return res
 }
 
-func TestSmoke(t *testing.T) {
-	c := newClock()
-	a := open(t, c)
+func claim(t testing.TB, a *Adapter, routes ...int64) storage.Claim {
+	t.Helper()
+	return claimWith(t, a, storage.ClaimRequest{Routes: routes})
+}
+
+// claimWith fills in what the test does not care about.
+func claimWith(t testing.TB, a *Adapter, req storage.ClaimRequest) storage.Claim {
+	t.Helper()
+	if req.Owner == "" {
+		req.Owner = "worker"
+	}
+	if req.Limit == 0 {
+		req.Limit = 100
+	}
+	if req.Lease == 0 {
+		req.Lease = time.Minute
+	}
+	cl, err := a.Claim(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cl
+}
+
+// move applies transitions and answers the rows that each changed.
+func move(t testing.TB, a *Adapter, moves ...storage.Transition) []int {
+	t.Helper()
+	res, err := a.Transition(t.Context(), moves)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]int, len(res))
+	for i, r := range res {
+		if r.ItemID != moves[i].ItemID {
+			t.Errorf("answer %d is about item %d, want %d", i, r.ItemID, moves[i].ItemID)
+		}
+		rows[i] = r.Rows
+	}
+	return rows
+}
+
+// fenced expects a leased item with a token.
+func fenced(token int64) storage.Expect {
+	return storage.Expect{State: storage.Leased, LeaseToken: &token}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// load reads one item.
+func load(t testing.TB, a *Adapter, id int64) storage.ItemDetail {
+	t.Helper()
+	d, err := a.LoadItem(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// seed records n events of the tenant acme with an item each and answers their
+// route.
+func seed(t testing.TB, a *Adapter, n int, change func(i int, it *storage.NewItem)) int64 {
+	t.Helper()
 	route, rev := addRoute(t, a)
-	e := event("acme", "e1", "12.5")
-	req := storage.RecordRequest{Units: []storage.Unit{plain(e, item(e, route, "m1"))}, Mode: storage.Atomic, RoutesRevision: rev}
-	t.Logf("%+v", record(t, a, req))
-	t.Logf("%+v", record(t, a, req))
-	cl, err := a.Claim(t.Context(), storage.ClaimRequest{Owner: "w", Routes: []int64{route}, Limit: 10, Lease: time.Minute, Horizon: time.Hour})
-	t.Logf("%+v %v", cl, err)
-	tok := int64(1)
-	ref := "ref"
-	res, err := a.Transition(t.Context(), []storage.Transition{{ItemID: 1, Expect: storage.Expect{State: storage.Leased, LeaseToken: &tok}, Set: storage.Change{State: storage.Accepted, ProviderRef: &ref, AcceptedNow: true}, Attempt: &storage.Attempt{}}})
-	t.Logf("%+v %v", res, err)
-	d, err := a.LoadItem(t.Context(), 1)
-	t.Logf("%+v %v", d, err)
-	st, err := a.OutboxStats(t.Context())
-	t.Logf("%+v %v", st, err)
-	p, err := a.ListItems(t.Context(), storage.ItemQuery{Limit: 10, Tenant: "acme", SubjectRef: "e1"})
-	t.Logf("%+v %v", p, err)
-	tot, err := a.LoadTotals(t.Context(), storage.TotalsQuery{Tenant: "acme"})
-	t.Logf("%+v %v", tot, err)
-	ev, err := a.StreamEvents(t.Context(), storage.StreamQuery{Limit: 10, Tenant: "acme"})
-	t.Logf("%+v %v", ev, err)
+	units := make([]storage.Unit, n)
+	for i := range units {
+		e := event("acme", fmt.Sprintf("e%06d", i), "1")
+		it := item(e, route, "m1")
+		if change != nil {
+			change(i, &it)
+		}
+		units[i] = plain(e, it)
+	}
+	record(t, a, storage.RecordRequest{Units: units, RoutesRevision: rev})
+	return route
+}
+
+// checkCounts compares the gauge with a scan of the outbox.
+func checkCounts(t testing.TB, a *Adapter) {
+	t.Helper()
+	stats, err := a.OutboxStats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	type key struct {
+		exporter string
+		state    storage.ItemState
+	}
+	want := map[key]storage.ItemCount{}
+	for after := int64(0); ; {
+		page, err := a.ListItems(t.Context(), storage.ItemQuery{After: after, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range page.Items {
+			n := want[key{it.Identity.Exporter, it.State}]
+			n.Exporter, n.State = it.Identity.Exporter, it.State
+			n.Items++
+			if it.SettledAt.IsZero() {
+				n.Open++
+			}
+			want[key{it.Identity.Exporter, it.State}] = n
+		}
+		if after = page.Next; !page.More {
+			break
+		}
+	}
+	for _, n := range stats.Counts {
+		k := key{n.Exporter, n.State}
+		if want[k] != n {
+			t.Errorf("the gauge says %+v, the outbox %+v", n, want[k])
+		}
+		delete(want, k)
+	}
+	for _, n := range want {
+		t.Errorf("the gauge misses %+v", n)
+	}
 }

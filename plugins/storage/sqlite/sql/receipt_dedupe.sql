@@ -1,1 +1,1 @@
-SELECT dedupe_hash, features, seqs FROM fencepost_cloudevents WHERE tenant_key = ?1 AND receipt_id = ?2
+SELECT dedupe_hash, seqs FROM fencepost_cloudevents WHERE tenant_key = ?1 AND receipt_id = ?2

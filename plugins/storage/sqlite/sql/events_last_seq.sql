@@ -1,1 +1,0 @@
-SELECT coalesce(max(seq), 0) FROM fencepost_events

@@ -1,1 +1,0 @@
-SELECT seq + 1 FROM sqlite_sequence WHERE name = 'fencepost_outbox_items'
