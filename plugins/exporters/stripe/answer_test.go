@@ -145,7 +145,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// F29
+// F29: the delay is taken as it is; the host bounds it.
 func TestRateLimited(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

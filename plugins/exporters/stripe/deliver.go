@@ -123,13 +123,13 @@ func plainDecimal(s string) bool {
 // request builds the request of one item through stripe-go.
 func (e *Exporter) request(item *exporter.Item) (capability.Request, error) {
 	params := &stripego.BillingMeterEventParams{
-		EventName:  stripego.String(item.Mapping[keyEventName]),
-		Identifier: stripego.String(item.Identifier),
+		EventName:  new(item.Mapping[keyEventName]),
+		Identifier: new(item.Identifier),
 		Payload: map[string]string{
 			payloadKey(item, keyCustomerKey, defaultCustomerKey): item.Customer,
 			payloadKey(item, keyValueKey, defaultValueKey):       item.Value,
 		},
-		Timestamp: stripego.Int64(item.Timestamp.Unix()),
+		Timestamp: new(item.Timestamp.Unix()),
 	}
 	params.SetIdempotencyKey(item.Identifier + "-" + strconv.Itoa(item.Attempt))
 	if e.settings.Connected {

@@ -175,7 +175,7 @@ func TestConfigure(t *testing.T) {
 		"query":                {"base_url", exporter.Configuration{Mode: "test", BaseURL: "https://api.stripe.com?x=1"}},
 		"no host":              {"base_url", exporter.Configuration{Mode: "test", BaseURL: "https:///v1"}},
 		"no address":           {"base_url", exporter.Configuration{Mode: "test", BaseURL: "https://[::1"}},
-		"unknown setting":      {"settings", exporter.Configuration{Mode: "test", Settings: json.RawMessage(`{"conected":true}`)}},
+		"unknown setting":      {"settings", exporter.Configuration{Mode: "test", Settings: json.RawMessage(`{"conn":true}`)}},
 		"setting of a type":    {"settings", exporter.Configuration{Mode: "test", Settings: json.RawMessage(`{"connected":"yes"}`)}},
 		"settings no JSON":     {"settings", exporter.Configuration{Mode: "test", Settings: json.RawMessage(`{`)}},
 		"settings twice":       {"settings", exporter.Configuration{Mode: "test", Settings: json.RawMessage(`{}{}`)}},

@@ -63,8 +63,10 @@ func (*Exporter) Describe(context.Context) (exporter.Manifest, error) { return m
 // invalid and name the field.
 func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error {
 	if e.http == nil {
-		return &sdk.Error{Tag: sdk.TagUnsupported, Code: "capability_missing", Field: "http",
-			Rule: "the capability http", Hint: "grant http to this plugin"}
+		return &sdk.Error{
+			Tag: sdk.TagUnsupported, Code: "capability_missing", Field: "http",
+			Rule: "the capability http", Hint: "grant http to this plugin",
+		}
 	}
 	if c.Mode != modeTest && c.Mode != modeLive {
 		return sdk.Invalid("mode", "test or live")

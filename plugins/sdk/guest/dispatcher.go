@@ -74,6 +74,7 @@ func (d *Dispatcher) call(ctx context.Context, method wirev1.Method, request []b
 		return wirev1.EncodeOutcomes(outcomes), nil
 	case wirev1.MethodClose:
 		return nil, d.exporter.Close(ctx)
+	case wirev1.MethodProbe, wirev1.MethodWebhook: // reserved
 	}
 	return nil, &sdk.Error{
 		Tag: sdk.TagUnsupported, Code: "unknown_method", Field: method.String(),

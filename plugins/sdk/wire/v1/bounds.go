@@ -121,5 +121,5 @@ func decode(name string, data []byte, bounds []bound, m interface{ UnmarshalVT([
 	case errors.Is(err, ErrTooLarge):
 		return fmt.Errorf("decode %s: %w", name, err)
 	}
-	return fmt.Errorf("decode %s: %w: %v", name, ErrMalformed, err)
+	return fmt.Errorf("decode %s: %w: %w", name, ErrMalformed, err)
 }

@@ -46,24 +46,36 @@ func goldens() []golden {
 	manifest, configuration, delivery := goldenManifest(), goldenConfiguration(), goldenDelivery()
 	outcomes, requests, responses := goldenOutcomes(), goldenRequests(), goldenResponses()
 	return []golden{
-		{"DescribeAnswer", manifest,
+		{
+			"DescribeAnswer", manifest,
 			func() []byte { return wirev1.EncodeManifest(manifest) },
-			func(b []byte) (any, error) { return wirev1.DecodeManifest(b) }},
-		{"ConfigureRequest", configuration,
+			func(b []byte) (any, error) { return wirev1.DecodeManifest(b) },
+		},
+		{
+			"ConfigureRequest", configuration,
 			func() []byte { return wirev1.EncodeConfiguration(configuration) },
-			func(b []byte) (any, error) { return wirev1.DecodeConfiguration(b) }},
-		{"DeliverRequest", delivery,
+			func(b []byte) (any, error) { return wirev1.DecodeConfiguration(b) },
+		},
+		{
+			"DeliverRequest", delivery,
 			func() []byte { return wirev1.EncodeDelivery(delivery) },
-			func(b []byte) (any, error) { return wirev1.DecodeDelivery(b) }},
-		{"DeliverAnswer", outcomes,
+			func(b []byte) (any, error) { return wirev1.DecodeDelivery(b) },
+		},
+		{
+			"DeliverAnswer", outcomes,
 			func() []byte { return wirev1.EncodeOutcomes(outcomes) },
-			func(b []byte) (any, error) { return wirev1.DecodeOutcomes(b) }},
-		{"HttpBatch", requests,
+			func(b []byte) (any, error) { return wirev1.DecodeOutcomes(b) },
+		},
+		{
+			"HttpBatch", requests,
 			func() []byte { return wirev1.EncodeRequests(requests) },
-			func(b []byte) (any, error) { return wirev1.DecodeRequests(b) }},
-		{"HttpAnswers", responses,
+			func(b []byte) (any, error) { return wirev1.DecodeRequests(b) },
+		},
+		{
+			"HttpAnswers", responses,
 			func() []byte { return wirev1.EncodeResponses(responses, nil) },
-			func(b []byte) (any, error) { return wirev1.DecodeResponses(b, len(responses)) }},
+			func(b []byte) (any, error) { return wirev1.DecodeResponses(b, len(responses)) },
+		},
 	}
 }
 
@@ -104,8 +116,10 @@ func goldenDelivery() exporter.Delivery {
 				PeriodEnd:   time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC),
 				Mapping:     map[string]string{"value_key": "n", "event_name": "llm_tokens"},
 			},
-			{ID: "item-2", Identifier: "i", Attempt: 1, Kind: "usage_window", Value: "0.5",
-				Timestamp: time.Date(1969, 12, 31, 23, 59, 59, 999_999_000, time.UTC)},
+			{
+				ID: "item-2", Identifier: "i", Attempt: 1, Kind: "usage_window", Value: "0.5",
+				Timestamp: time.Date(1969, 12, 31, 23, 59, 59, 999_999_000, time.UTC),
+			},
 		},
 		Deadline: time.Date(2026, 11, 30, 12, 0, 30, 0, time.UTC),
 	}

@@ -93,6 +93,7 @@ func failureMessage(f capability.Failure) HttpFailure {
 		return HttpFailure_HTTP_FAILURE_NONE
 	case capability.FailureNotSent:
 		return HttpFailure_HTTP_FAILURE_NOT_SENT
+	case capability.FailureUnknown:
 	}
 	return HttpFailure_HTTP_FAILURE_UNKNOWN
 }
