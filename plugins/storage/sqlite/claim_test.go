@@ -179,18 +179,18 @@ func TestExhausted(t *testing.T) {
 		}, storage.CodeHorizonPassed},
 		"unresolved since unknown": {func(t *testing.T, a *Adapter, _ *clock) {
 			retry(t, a, storage.Change{})
-			exec(t, a.path, "UPDATE fencepost_outbox_state SET unresolved = 1 WHERE item = 1")
+			sqlExec(t, a.path, "UPDATE fencepost_outbox_state SET unresolved = 1 WHERE item = 1")
 		}, storage.CodeHorizonPassed},
 		"attempts used up": {func(t *testing.T, a *Adapter, _ *clock) {
 			retry(t, a, storage.Change{})
-			exec(t, a.path, "UPDATE fencepost_outbox_state SET attempts = 3 WHERE item = 1")
+			sqlExec(t, a.path, "UPDATE fencepost_outbox_state SET attempts = 3 WHERE item = 1")
 		}, storage.CodeAttemptsExhausted},
 		"attempts used up by a crash": {func(t *testing.T, a *Adapter, c *clock) {
-			exec(t, a.path, "UPDATE fencepost_outbox_state SET attempts = 3 WHERE item = 1")
+			sqlExec(t, a.path, "UPDATE fencepost_outbox_state SET attempts = 3 WHERE item = 1")
 			c.advance(time.Hour)
 		}, storage.CodeAttemptsExhausted},
 		"one attempt returned": {func(t *testing.T, a *Adapter, _ *clock) {
-			exec(t, a.path, "UPDATE fencepost_outbox_state SET attempts = 3 WHERE item = 1")
+			sqlExec(t, a.path, "UPDATE fencepost_outbox_state SET attempts = 3 WHERE item = 1")
 			retry(t, a, storage.Change{ReturnAttempt: true})
 		}, ""},
 	} {

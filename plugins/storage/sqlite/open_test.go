@@ -192,7 +192,7 @@ func TestForeignSchema(t *testing.T) {
 			if err := a.Close(); err != nil {
 				t.Fatal(err)
 			}
-			exec(t, path, test.sql)
+			sqlExec(t, path, test.sql)
 			_, err = Open(t.Context(), Config{Path: path, Migrate: true})
 			wantError(t, err, test.tag, test.code)
 			if !exists(path) {
@@ -213,16 +213,16 @@ func TestForeignSchema(t *testing.T) {
 	}
 }
 
-// exec runs a statement on a connection of its own, as a person with a shell
+// sqlExec runs a statement on a connection of its own, as a person with a shell
 // would.
-func exec(t *testing.T, path, sql string) {
+func sqlExec(t *testing.T, path, sql string) {
 	t.Helper()
-	if err := tryExec(path, sql); err != nil {
+	if err := trySQL(path, sql); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func tryExec(path, sql string) error {
+func trySQL(path, sql string) error {
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return err
@@ -306,12 +306,12 @@ func TestImmutable(t *testing.T) {
 		"UPDATE fencepost_outbox_state SET lease_token = 0",
 		"UPDATE fencepost_outbox_state SET first_attempt_at = 1",
 	} {
-		if err := tryExec(path, sql); err == nil {
+		if err := trySQL(path, sql); err == nil {
 			t.Errorf("%s: was done", sql)
 		}
 	}
-	exec(t, path, "UPDATE fencepost_outbox_items SET customer = 'cus_9'")
-	if err := tryExec(path, "UPDATE fencepost_outbox_items SET customer = 'cus_8'"); err == nil {
+	sqlExec(t, path, "UPDATE fencepost_outbox_items SET customer = 'cus_9'")
+	if err := trySQL(path, "UPDATE fencepost_outbox_items SET customer = 'cus_8'"); err == nil {
 		t.Error("a customer was replaced")
 	}
 	w := <-a.writer
@@ -331,7 +331,7 @@ func TestIdentityNotNull(t *testing.T) {
 	for i := range columns {
 		values := []string{"'t'", "'event'", "'r'", "'x'", "'a'", "'test'", "'m'"}
 		values[i] = "NULL"
-		err := tryExec(path, "INSERT INTO fencepost_outbox_items ("+strings.Join(columns, ", ")+
+		err := trySQL(path, "INSERT INTO fencepost_outbox_items ("+strings.Join(columns, ", ")+
 			", digest, route, feature, created_at) VALUES ("+strings.Join(values, ", ")+", zeroblob(32), 1, 'f', 1)")
 		if err == nil || !strings.Contains(err.Error(), "NOT NULL") {
 			t.Errorf("%s may be NULL: %v", columns[i], err)

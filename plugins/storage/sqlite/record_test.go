@@ -199,11 +199,11 @@ func TestConflictUnresolved(t *testing.T) {
 		t.Run(table, func(t *testing.T) {
 			t.Parallel()
 			a := open(t, newClock())
-			exec(t, a.path, "CREATE TRIGGER skip BEFORE INSERT ON "+table+" BEGIN SELECT RAISE(IGNORE); END")
+			sqlExec(t, a.path, "CREATE TRIGGER skip BEFORE INSERT ON "+table+" BEGIN SELECT RAISE(IGNORE); END")
 			_, err := a.RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Each,
 				Units: []storage.Unit{cloudEvent("acme", "1", "x", "in")}})
 			wantError(t, err, sdk.TagUnavailable, "conflict_unresolved")
-			exec(t, a.path, "DROP TRIGGER skip")
+			sqlExec(t, a.path, "DROP TRIGGER skip")
 			if got := totals(t, a, "acme"); got != "" {
 				t.Errorf("totals %s", got)
 			}
@@ -252,7 +252,7 @@ func TestSendableSubject(t *testing.T) {
 		t.Errorf("superseded %d, want 0", res.Superseded)
 	}
 	// Superseded by hand, its identity still is taken: no second row.
-	exec(t, a.path, "UPDATE fencepost_outbox_state SET superseded_by = 99")
+	sqlExec(t, a.path, "UPDATE fencepost_outbox_state SET superseded_by = 99")
 	e3 := event("acme", "e3", "1")
 	again = item(e, route, items(t, a)[0].Identity.MappingVersion)
 	record(t, a, storage.RecordRequest{RoutesRevision: rev, Units: []storage.Unit{plain(e3, again)}})

@@ -96,7 +96,7 @@ func TestTransitionExpects(t *testing.T) {
 		t.Parallel()
 		a := open(t, newClock())
 		route := seed(t, a, 1, nil)
-		exec(t, a.path, "UPDATE fencepost_outbox_state SET superseded_by = 7")
+		sqlExec(t, a.path, "UPDATE fencepost_outbox_state SET superseded_by = 7")
 		wantIDs(t, claim(t, a, route))
 		if rows := move(t, a, storage.Transition{ItemID: 1, Expect: storage.Expect{State: storage.Pending}, Set: storage.Change{State: storage.Rejected}}); rows[0] != 0 {
 			t.Error("a superseded item moved")

@@ -63,7 +63,7 @@ func TestWithTx(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := open(t, newClock())
-			exec(t, a.path, "CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+			sqlExec(t, a.path, "CREATE TABLE orders (id INTEGER PRIMARY KEY)")
 			err := a.WithTx(t.Context(), func(tx *Tx) error {
 				if err := sqlitex.ExecuteTransient(tx.Conn(), "INSERT INTO orders DEFAULT VALUES", nil); err != nil {
 					return err

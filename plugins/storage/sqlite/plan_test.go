@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// The statements that run once per item or per poll, and the way each must
+// take whatever the tables hold: a scan that is harmless today stops the
+// outbox at a million rows.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	wants := map[query]string{
+		qClaimPending:         "SEARCH fencepost_outbox_state USING INDEX fencepost_outbox_state_pending (route=? AND next_attempt_at>? AND next_attempt_at<?)",
+		qClaimExpired:         "SEARCH fencepost_outbox_state USING INDEX fencepost_outbox_state_leased (route=? AND lease_expires_at<?)",
+		qClaimSerialHeld:      "SEARCH fencepost_outbox_state USING COVERING INDEX fencepost_outbox_state_serial (serial_key=? AND lease_expires_at>?)",
+		qClaimRow:             "SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?) | SEARCH e USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+		qClaimLease:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
+		qClaimExhaust:         "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
+		qMove:                 "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?) | SCALAR SUBQUERY 1 | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
+		qMoveBefore:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
+		qEventDedupe:          "SEARCH fencepost_events USING INDEX sqlite_autoindex_fencepost_events_1 (tenant_key=? AND event_id=?)",
+		qReceiptDedupe:        "SEARCH fencepost_cloudevents USING PRIMARY KEY (tenant_key=? AND receipt_id=?)",
+		qSubscriptionRevision: "SEARCH fencepost_subscriptions USING PRIMARY KEY (tenant_key=?)",
+		qStateBySubject:       "SEARCH s USING INDEX fencepost_outbox_state_subject (subject_key=?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
+		qEventsAfter:          "SEARCH e USING INTEGER PRIMARY KEY (rowid>?)",
+		qOldestPending:        "SEARCH s USING INTEGER PRIMARY KEY (rowid>?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
+		qItemsAttention:       "SEARCH s USING INDEX fencepost_outbox_state_attention (state=? AND item>?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
+		qTotalsFeature:        "SEARCH t USING PRIMARY KEY (tenant_key=? AND feature=?) | SCALAR SUBQUERY 1 | SEARCH fencepost_generations USING INTEGER PRIMARY KEY (rowid=?)",
+		qFencedAttempts:       "SCAN fencepost_attempts USING COVERING INDEX fencepost_attempts_fenced",
+		qItemAttempts:         "SEARCH fencepost_attempts USING PRIMARY KEY (item=?)",
+	}
+	for _, state := range []string{"empty", "pending", "done"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			a := open(t, newClock())
+			if state != "empty" {
+				route := seed(t, a, 1000, func(i int, it *storage.NewItem) { it.SerialKey = fmt.Sprint(i % 7) })
+				if state == "done" {
+					finish(t, a, route)
+				}
+			}
+			sqlExec(t, a.path, "ANALYZE") // an operator may; the plans must not suffer
+			w, err := openWriter(a.path, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			for q, want := range wants {
+				if got := plan(t, w, q); got != want {
+					t.Errorf("%s:\n got %s\nwant %s", queryFiles[q], got, want)
+				}
+			}
+		})
+	}
+}
+
+// finish accepts everything.
+func finish(t *testing.T, a *Adapter, route int64) {
+	t.Helper()
+	cl := claimWith(t, a, storage.ClaimRequest{Routes: []int64{route}, Limit: 1000})
+	moves := make([]storage.Transition, len(cl.Items))
+	for i, it := range cl.Items {
+		moves[i] = storage.Transition{ItemID: it.ItemID, Expect: fenced(1), Attempt: &storage.Attempt{LeaseToken: 1},
+			Set: storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: ptr(true)}}
+	}
+	move(t, a, moves...)
+}
+
+func plan(t *testing.T, c *conn, q query) string {
+	t.Helper()
+	text, err := q.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := c.PrepareTransient("EXPLAIN QUERY PLAN " + text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Finalize()
+	var steps []string
+	for {
+		more, err := s.Step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !more {
+			return strings.Join(steps, " | ")
+		}
+		steps = append(steps, s.ColumnText(3))
+	}
+}
