@@ -49,14 +49,13 @@ func (c *Config) cacheDir() (string, error) {
 
 // checkPrivate refuses a directory that somebody else could write to.
 func checkPrivate(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
+	if err := checkOwned(dir); err != nil {
 		return err
 	}
-	if !info.IsDir() {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		return fmt.Errorf("%s is not a directory", dir)
 	}
-	return checkOwned(dir)
+	return nil
 }
 
 func checkOwned(path string) error {

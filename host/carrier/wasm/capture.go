@@ -92,10 +92,14 @@ func (l *lineLog) emit(ctx context.Context, stream string, line []byte) {
 		slog.Uint64("dropped_so_far", l.dropped.Load()))
 }
 
-// tail returns the last n bytes as text.
-func (c *capture) tail(n int) string {
+// excerpt returns at most n bytes for people: from the line with which a Go
+// guest says why it dies, which long traces follow, or else the last ones.
+func (c *capture) excerpt(n int) string {
 	b := c.ring
-	if len(b) > n {
+	if at := max(bytes.LastIndex(b, []byte("panic: ")), bytes.LastIndex(b, []byte("fatal error: "))); at >= 0 {
+		b = b[at:]
+		b = b[:min(n, len(b))]
+	} else if len(b) > n {
 		b = b[len(b)-n:]
 	}
 	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))

@@ -18,9 +18,10 @@ import (
 // a third more. The guard watches as few functions as are enough to bound what
 // can run between two tests, its stretch:
 //
-//   - every function that calls through a table, and every function on a cycle
-//     of direct calls, is watched. So the functions that are not watched call
-//     each other without cycles, and their stretch, callees included, is a sum.
+//   - every function that calls through a table or does more than maxUnwatched
+//     by itself is watched, and so is every function on a cycle of direct calls
+//     among the others. So the functions that are not watched call each other
+//     without cycles, and their stretch, callees included, is a sum.
 //   - of those, every function whose stretch exceeds maxUnwatched is watched.
 //     So whatever a watched function calls adds at most maxUnwatched per call.
 //   - a module with a function whose stretch exceeds maxStretch is refused.
@@ -79,7 +80,7 @@ func planGuard(l *layout, pages uint32) (plan, error) {
 				return plan{}, fmt.Errorf("function %d calls function %d, which does not exist", l.importedFuncs+i, callee)
 			}
 		}
-		p.plan.watched[i] = b.indirect > 0
+		p.plan.watched[i] = b.indirect > 0 || p.own(i) > maxUnwatched
 	}
 	for i := range n {
 		if p.index[i] == 0 {
@@ -103,7 +104,8 @@ func (p *planner) visit(v int) {
 	calledItself := false
 	for _, callee := range p.layout.bodies[v].calls {
 		w := int(callee) - p.layout.importedFuncs
-		if w < 0 {
+		if w < 0 || p.plan.watched[w] {
+			// A cycle through a watched function is tested there.
 			continue
 		}
 		calledItself = calledItself || w == v
@@ -127,17 +129,22 @@ func (p *planner) visit(v int) {
 		p.onStack[w] = false
 		p.plan.watched[w] = p.plan.watched[w] || calledItself || len(component) > 1
 	}
-	// All callees outside the component are settled, those inside watched.
+	// A callee is settled, or watched so that its stretch does not count.
 	for _, w := range component {
 		p.settle(w)
 	}
 }
 
+// own is the stretch of a function without its direct calls.
+func (p *planner) own(v int) int {
+	b := &p.layout.bodies[v]
+	return b.work + b.bulk*p.heavy + b.indirect*maxUnwatched
+}
+
 // settle computes the stretch of a function whose callees are settled.
 func (p *planner) settle(v int) {
-	b := &p.layout.bodies[v]
-	s := b.work + b.bulk*p.heavy + b.indirect*maxUnwatched
-	for _, callee := range b.calls {
+	s := p.own(v)
+	for _, callee := range p.layout.bodies[v].calls {
 		if w := int(callee) - p.layout.importedFuncs; w >= 0 && !p.plan.watched[w] {
 			s += p.stretch[w]
 		}
@@ -159,9 +166,32 @@ func (p plan) factory(importedFuncs int) experimental.FunctionListenerFactory {
 	})
 }
 
-// watchAll watches every function: used for host functions, each of which may
-// take long compared with guest code.
-var watchAll = plan{}.factory(0)
+// watchHost watches every function of a host module, each of which may take
+// long compared with guest code.
+func watchHost(api.FunctionDefinition) experimental.FunctionListener { return hostWatch{} }
+
+// hostWatch asks the context itself: the runtime closes the module from another
+// goroutine, a moment later, and a guest should not go on from a host function
+// that gave up because the context was done.
+type hostWatch struct{ watch }
+
+// Before implements [experimental.FunctionListener].
+func (hostWatch) Before(ctx context.Context, mod api.Module, def api.FunctionDefinition, params []uint64, si experimental.StackIterator) {
+	watch{}.Before(ctx, mod, def, params, si)
+	stopIfDone(ctx)
+}
+
+// After implements [experimental.FunctionListener].
+func (hostWatch) After(ctx context.Context, mod api.Module, def api.FunctionDefinition, results []uint64) {
+	watch{}.After(ctx, mod, def, results)
+	stopIfDone(ctx)
+}
+
+func stopIfDone(ctx context.Context) {
+	if ctx.Err() != nil {
+		panic(sys.NewExitError(sys.ExitCodeDeadlineExceeded))
+	}
+}
 
 var errDepth = errors.New("call stack deeper than the limit")
 

@@ -37,7 +37,7 @@ const maxLogMessage = 4 << 10
 // declared and granted get one: a module that slipped past the import check
 // would not link.
 func (c *Config) instantiateHost(ctx context.Context, r wazero.Runtime) error {
-	ctx = experimental.WithFunctionListenerFactory(ctx, watchAll)
+	ctx = experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(watchHost))
 	functions := map[string]map[string]any{
 		moduleIO:     {"input_read": inputRead, "output_write": outputWrite},
 		moduleHTTP:   {"send": httpSend, "receive": httpReceive},
