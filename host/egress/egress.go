@@ -41,7 +41,11 @@ const (
 	responseHeaderBytesMax = 64 << 10
 	secretBytesMin         = 8 // a shorter value cannot be masked in an answer
 	dialTimeout            = 10 * time.Second
-	idleTimeout            = 30 * time.Second
+	// A connection that its server is about to close may take a request with it,
+	// and that item is then indefinite. Common servers wait 5 s and more.
+	idleTimeout = 4 * time.Second
+	// What one Send hands to a plugin, over all its answers.
+	batchAnswerBytesMax = 8 << 20
 )
 
 // Config says what one plugin may do at one destination. Nothing in it may be

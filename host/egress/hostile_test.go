@@ -122,6 +122,33 @@ func TestLargeBody(t *testing.T) {
 	}
 }
 
+// F37: a batch of large answers does not fill the host's memory; what the host
+// saw of them stands.
+func TestLargeAnswers(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
+	client := newClient(t, s.host(), nil)
+	items, requests := batchOf(s.host(), 12)
+	ctx, call := client.Begin(t.Context(), items)
+	got, err := client.Send(ctx, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total, dropped := 0, 0
+	for i, r := range got {
+		total += len(r.Body)
+		if r.Failure == capability.FailureUnknown && r.Reason == reasonTooLarge {
+			dropped++
+		}
+		if ex := call.Exchanges()[items[i].ID]; ex[0].Class != exporter.ClassSuccess {
+			t.Errorf("%+v", ex)
+		}
+	}
+	if total > 8<<20 || dropped < 4 {
+		t.Errorf("%d bytes kept, %d dropped", total, dropped)
+	}
+}
+
 // F28: the timeout covers a body that trickles, and an answer that never comes.
 func TestSlowAnswers(t *testing.T) {
 	t.Parallel()

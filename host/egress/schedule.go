@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -79,6 +80,18 @@ type batch struct {
 	halted     chan struct{}
 	reason     string
 	retryAfter time.Duration
+
+	answerBytes atomic.Int64
+}
+
+// keeps reports whether an answer of this size can still be handed to the
+// plugin.
+func (b *batch) keeps(a *answer) bool {
+	size := len(a.body)
+	for _, h := range a.headers {
+		size += len(h.Name) + len(h.Value)
+	}
+	return b.answerBytes.Add(int64(size)) <= batchAnswerBytesMax
 }
 
 // halt keeps what is not yet sent from being sent. The first reason counts.

@@ -119,6 +119,10 @@ func (c *Client) run(ctx context.Context, b *batch, j *job) capability.Response 
 		}
 	}
 	c.record(ctx, j, a, verdicts[0].Class)
+	if !b.keeps(&a) {
+		// The host has read it and knows; the plugin is told that it does not.
+		a.failure, a.reason, a.headers, a.body = capability.FailureUnknown, reasonTooLarge, nil, nil
+	}
 	return capability.Response{Failure: a.failure, Reason: a.responseReason(), Status: a.status, Headers: a.headers, Body: a.body}
 }
 

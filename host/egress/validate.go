@@ -1,8 +1,10 @@
 package egress
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	sdk "github.com/fencepost/fencepost/plugins/sdk"
@@ -231,5 +233,9 @@ func (c *Client) prepareSecrets() error {
 		c.owned[header] = struct{}{}
 		c.masks = append(c.masks, maskedForms(value)...)
 	}
+	// One secret may be part of another: the longer goes first.
+	slices.SortFunc(c.masks, func(a, b maskedForm) int {
+		return cmp.Or(len(b.text)-len(a.text), strings.Compare(a.text, b.text))
+	})
 	return nil
 }
