@@ -5,22 +5,26 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+dir=''
+pid=''
+trap '[[ -z $pid ]] || kill "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
+
 report() { printf '%-28s %10s   limit %s\n' "$1" "$2" "$3"; }
 
 # serve_figures prints the size of the binary, and the time to ready and the
 # resident memory of an idle server on a second (warm) start.
 serve_figures() {
-  local dir port pid began rss
+  local root=$PWD port began rss
   dir=$(mktemp -d)
   report 'binary, MB' "$(($(stat -c %s bin/fencepost) / 1000000))" '60'
   cp scripts/bench.yaml "$dir/fencepost.yaml"
   for start in cold warm; do
     port=$((20000 + RANDOM % 20000))
     began=$(date +%s%N)
-    (cd "$dir" && STRIPE_API_KEY=sk_test_bench exec "$OLDPWD/bin/fencepost" serve --config fencepost.yaml --listen "127.0.0.1:$port" >serve.log 2>&1) &
+    (cd "$dir" && STRIPE_API_KEY=sk_test_bench exec "$root/bin/fencepost" serve --config fencepost.yaml --listen "127.0.0.1:$port" >serve.log 2>&1) &
     pid=$!
     until curl -fs -o /dev/null "http://127.0.0.1:$port/readyz"; do
-      kill -0 "$pid" 2>/dev/null || { cat "$dir/serve.log" >&2; rm -rf "$dir"; return 1; }
+      kill -0 "$pid" 2>/dev/null || { cat "$dir/serve.log" >&2; return 1; }
       sleep 0.02
     done
     report "serve ready, $start, ms" "$((($(date +%s%N) - began) / 1000000))" "$([[ $start == warm ]] && echo 1000 || echo 10000)"
@@ -31,8 +35,8 @@ serve_figures() {
     fi
     kill -TERM "$pid"
     wait "$pid" || true
+    pid=''
   done
-  rm -rf "$dir"
 }
 
 serve_figures
