@@ -117,7 +117,8 @@ func NewPlan(spec string, seed *uint64) (*Plan, error) {
 		// change what another draws.
 		h := fnv.New64a()
 		fmt.Fprintf(h, "%d %s", i, r.label)
-		p.rules = append(p.rules, &counted{rule: r, rng: rand.New(rand.NewPCG(p.seed, h.Sum64()))})
+		rng := rand.New(rand.NewPCG(p.seed, h.Sum64())) //nolint:gosec // a schedule is to be repeatable, not secret
+		p.rules = append(p.rules, &counted{rule: r, rng: rng})
 	}
 	return p, nil
 }
@@ -187,7 +188,7 @@ func (p *Plan) report(c *counted) {
 	if p.logFile == "" {
 		return
 	}
-	f, err := os.OpenFile(p.logFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(p.logFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		_, err = f.WriteString(line)
 		err = joinClose(f, err)
@@ -247,7 +248,7 @@ func wait(ctx context.Context, d time.Duration) error {
 func stop(d time.Duration) error {
 	const script = `kill -STOP "$1"; sleep "$2"; kill -CONT "$1"`
 	seconds := strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
-	cmd := exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(os.Getpid()), seconds)
+	cmd := exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(os.Getpid()), seconds) //nolint:gosec // two numbers of ours
 	// A group of its own: a signal to our group must not stop the one that wakes us.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Run(); err != nil {

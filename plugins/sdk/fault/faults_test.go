@@ -63,6 +63,19 @@ func testPlan(t *testing.T, spec string) (*Plan, *bytes.Buffer) {
 	return p, &out
 }
 
+// sequence calls f n times and writes 1 for each error, 0 for each nil.
+func sequence(n int, f func() error) string {
+	var b strings.Builder
+	for range n {
+		if f() != nil {
+			b.WriteByte('1')
+		} else {
+			b.WriteByte('0')
+		}
+	}
+	return b.String()
+}
+
 func TestTriggers(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{
@@ -76,14 +89,7 @@ func TestTriggers(t *testing.T) {
 		t.Run(spec, func(t *testing.T) {
 			t.Parallel()
 			p, _ := testPlan(t, spec)
-			got := ""
-			for range 6 {
-				if err := Point(With(t.Context(), p), "r1"); err != nil {
-					got += "1"
-				} else {
-					got += "0"
-				}
-			}
+			got := sequence(6, func() error { return Point(With(t.Context(), p), "r1") })
 			if got != want {
 				t.Errorf("fired %s, want %s", got, want)
 			}
@@ -105,15 +111,7 @@ func TestProbabilityFollowsTheSeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.stderr = new(bytes.Buffer)
-		var b strings.Builder
-		for range hits {
-			if p.reach(t.Context(), "r1") != nil {
-				b.WriteByte('1')
-			} else {
-				b.WriteByte('0')
-			}
-		}
-		return b.String()
+		return sequence(hits, func() error { return p.reach(t.Context(), "r1") })
 	}
 	one, again, two := run(1), run(1), run(2)
 	if one != again {
