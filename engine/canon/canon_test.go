@@ -62,6 +62,10 @@ func TestJSONRefuses(t *testing.T) {
 	if err := canon.Check([]byte(deep(32))); err != nil {
 		t.Errorf("32 levels: %v", err)
 	}
+	siblings := "[" + strings.Repeat(`[],{"a":{}},`, 40) + "0]"
+	if err := canon.Check([]byte(siblings)); err != nil {
+		t.Errorf("siblings count as levels: %v", err)
+	}
 	for name, tc := range map[string]struct{ in, rule string }{
 		"nothing":               {"", "well-formed"},
 		"space":                 {" ", "well-formed"},

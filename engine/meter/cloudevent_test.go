@@ -233,7 +233,10 @@ func TestCloudEventDedupeHash(t *testing.T) {
 		"schema":        minimal + `,"n":42,"dataschema":"s:x","data":{"a":1,"b":2.5}}`,
 		"content type":  minimal + `,"n":42,"datacontenttype":"text/json","data":{"a":1,"b":2.5}}`,
 		"data as text":  minimal + `,"n":42,"datacontenttype":"text/plain","data":"{\"a\":1,\"b\":2.5}"}`,
-		"another event": `{"specversion":"1.0","id":"a-1","source":"/api","type":"u","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
+		"type":          `{"specversion":"1.0","id":"a-1","source":"/api","type":"u","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
+		"id":            `{"specversion":"1.0","id":"a-2","source":"/api","type":"t","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
+		"source":        `{"specversion":"1.0","id":"a-1","source":"/ap","type":"t","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
+		"subject":       `{"specversion":"1.0","id":"a-1","source":"/api","type":"t","subject":"acm","n":42,"data":{"a":1,"b":2.5}}`,
 	} {
 		got := hash(meter.DecodeCloudEvent([]byte(body)))
 		if twin, twice := seen[got]; twice {

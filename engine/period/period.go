@@ -39,13 +39,10 @@ type Calendar struct {
 // t is from the anchor.
 func (c Calendar) At(t time.Time) Period {
 	c = c.orDefault()
-	n := c.guess(wall(t.In(c.zone)))
+	// Where the clock has reached a boundary's time, the boundary has passed;
+	// a later one may have too, if clocks have since gone back.
+	n := c.reached(wall(t.In(c.zone)))
 	start := c.boundary(n)
-	// The guess is exact but for what a change of clocks moves.
-	for t.Before(start) {
-		n--
-		start = c.boundary(n)
-	}
 	for {
 		end := c.boundary(n + 1)
 		if t.Before(end) {
@@ -66,9 +63,9 @@ func (c Calendar) orDefault() Calendar {
 	return c
 }
 
-// guess returns the number of the last boundary whose wall clock is not after
+// reached returns the number of the last boundary whose wall clock is not after
 // local; the anchor is boundary 0.
-func (c Calendar) guess(local time.Time) int {
+func (c Calendar) reached(local time.Time) int {
 	var n int
 	switch c.interval {
 	case storage.Day, storage.Week:
