@@ -248,7 +248,7 @@ func wait(ctx context.Context, d time.Duration) error {
 func stop(d time.Duration) error {
 	const script = `kill -STOP "$1"; sleep "$2"; kill -CONT "$1"`
 	seconds := strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
-	cmd := exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(os.Getpid()), seconds) //nolint:gosec // two numbers of ours
+	cmd := exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(os.Getpid()), seconds) //nolint:gosec,noctx // two numbers of ours; a context that ends must not leave us stopped
 	// A group of its own: a signal to our group must not stop the one that wakes us.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Run(); err != nil {
