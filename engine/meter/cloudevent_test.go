@@ -224,19 +224,19 @@ func TestCloudEventDedupeHash(t *testing.T) {
 	}
 	seen := map[[32]byte]string{want: "base"}
 	for name, body := range map[string]string{
-		"a time":        minimal + `,"n":42,"time":"2026-11-30T12:00:00Z","data":{"a":1,"b":2.5}}`,
-		"extension":     minimal + `,"n":43,"data":{"a":1,"b":2.5}}`,
-		"no extension":  minimal + `,"data":{"a":1,"b":2.5}}`,
-		"one more":      minimal + `,"n":42,"m":"","data":{"a":1,"b":2.5}}`,
-		"data":          minimal + `,"n":42,"data":{"a":1,"b":2.51}}`,
-		"no data":       minimal + `,"n":42}`,
-		"schema":        minimal + `,"n":42,"dataschema":"s:x","data":{"a":1,"b":2.5}}`,
-		"content type":  minimal + `,"n":42,"datacontenttype":"text/json","data":{"a":1,"b":2.5}}`,
-		"data as text":  minimal + `,"n":42,"datacontenttype":"text/plain","data":"{\"a\":1,\"b\":2.5}"}`,
-		"type":          `{"specversion":"1.0","id":"a-1","source":"/api","type":"u","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
-		"id":            `{"specversion":"1.0","id":"a-2","source":"/api","type":"t","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
-		"source":        `{"specversion":"1.0","id":"a-1","source":"/ap","type":"t","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
-		"subject":       `{"specversion":"1.0","id":"a-1","source":"/api","type":"t","subject":"acm","n":42,"data":{"a":1,"b":2.5}}`,
+		"a time":       minimal + `,"n":42,"time":"2026-11-30T12:00:00Z","data":{"a":1,"b":2.5}}`,
+		"extension":    minimal + `,"n":43,"data":{"a":1,"b":2.5}}`,
+		"no extension": minimal + `,"data":{"a":1,"b":2.5}}`,
+		"one more":     minimal + `,"n":42,"m":"","data":{"a":1,"b":2.5}}`,
+		"data":         minimal + `,"n":42,"data":{"a":1,"b":2.51}}`,
+		"no data":      minimal + `,"n":42}`,
+		"schema":       minimal + `,"n":42,"dataschema":"s:x","data":{"a":1,"b":2.5}}`,
+		"content type": minimal + `,"n":42,"datacontenttype":"text/json","data":{"a":1,"b":2.5}}`,
+		"data as text": minimal + `,"n":42,"datacontenttype":"text/plain","data":"{\"a\":1,\"b\":2.5}"}`,
+		"type":         `{"specversion":"1.0","id":"a-1","source":"/api","type":"u","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
+		"id":           `{"specversion":"1.0","id":"a-2","source":"/api","type":"t","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
+		"source":       `{"specversion":"1.0","id":"a-1","source":"/ap","type":"t","subject":"acme","n":42,"data":{"a":1,"b":2.5}}`,
+		"subject":      `{"specversion":"1.0","id":"a-1","source":"/api","type":"t","subject":"acm","n":42,"data":{"a":1,"b":2.5}}`,
 	} {
 		got := hash(meter.DecodeCloudEvent([]byte(body)))
 		if twin, twice := seen[got]; twice {
