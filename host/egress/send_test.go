@@ -350,7 +350,7 @@ func TestEndedContextIsNotSent(t *testing.T) {
 // and what has not started never will.
 func TestEndedCall(t *testing.T) {
 	t.Parallel()
-	arrived, release := make(chan struct{}), make(chan struct{})
+	arrived, release := make(chan struct{}, 2), make(chan struct{})
 	s := serve(t, func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
 		<-release
@@ -437,28 +437,37 @@ func TestFlood(t *testing.T) {
 	_ = call
 }
 
-// One item, two requests: both are in the record, and they were not together.
-func TestTwoRequestsOfOneItem(t *testing.T) {
+// Requests of one item go in order, though it has no serial key, and all are in
+// the record.
+func TestRequestsOfOneItem(t *testing.T) {
 	t.Parallel()
-	var n, together atomic.Int64
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		together.Add(1)
-		defer together.Add(-1)
-		if together.Load() > 1 {
-			t.Error("two requests of one item at once")
-		}
-		if n.Add(1) == 1 {
+	var mu sync.Mutex
+	var arrived []string
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if arrived = append(arrived, r.Header.Get("X-N")); len(arrived) == 1 {
 			w.WriteHeader(500)
 		}
 	})
 	client := newClient(t, s.host(), nil)
 	ctx, call := client.Begin(t.Context(), []CallItem{{ID: "i1", Identifier: testIdent}})
-	req := meterEvent(s.host(), "i1", testIdent)
-	if _, err := client.Send(ctx, []capability.Request{req, req}); err != nil {
+	requests := make([]capability.Request, 30)
+	var want []string
+	for i := range requests {
+		n := fmt.Sprintf("%02d", i)
+		want = append(want, n)
+		requests[i] = meterEvent(s.host(), "i1", testIdent)
+		requests[i].Headers = append(requests[i].Headers, capability.Header{Name: "X-N", Value: n})
+	}
+	if _, err := client.Send(ctx, requests); err != nil {
 		t.Fatal(err)
 	}
+	if d := cmp.Diff(want, arrived); d != "" {
+		t.Error(d)
+	}
 	got := call.Exchanges()["i1"]
-	if len(got) != 2 || got[0].Class != exporter.ClassIndefinite || got[1].Class != exporter.ClassSuccess {
+	if len(got) != 30 || got[0].Class != exporter.ClassIndefinite || got[1].Class != exporter.ClassSuccess {
 		t.Errorf("%+v", got)
 	}
 }
