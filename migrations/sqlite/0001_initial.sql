@@ -1,6 +1,9 @@
 -- Times are microseconds since 1970 in UTC. Quantities are canonical decimal
 -- text: SQLite has no exact type that is wide enough. tenant_key leads every
 -- key of tenant data, so that rows can move to other stores by tenant.
+--
+-- Lists are written as OR and AND: for IN with more than two values SQLite
+-- builds a table for each row that it checks.
 
 CREATE TABLE fencepost_meta (
   key   TEXT PRIMARY KEY,
@@ -95,7 +98,8 @@ CREATE TABLE fencepost_routes (
   destination_account TEXT    NOT NULL,
   mode                TEXT    NOT NULL,
   feature             TEXT    NOT NULL CHECK (feature <> ''),
-  disposition         TEXT    NOT NULL CHECK (disposition IN ('export', 'quarantine', 'ignore')),
+  disposition         TEXT    NOT NULL CHECK (
+    disposition = 'export' OR disposition = 'quarantine' OR disposition = 'ignore'),
   mapping_version     TEXT    NOT NULL,
   applies_after       INTEGER NOT NULL,
   created_at          INTEGER NOT NULL,
@@ -111,7 +115,8 @@ CREATE UNIQUE INDEX fencepost_routes_in_force
 CREATE TABLE fencepost_outbox_items (
   item                INTEGER PRIMARY KEY,
   tenant_key          TEXT    NOT NULL CHECK (tenant_key <> ''),
-  subject_kind        TEXT    NOT NULL CHECK (subject_kind IN ('event', 'correction', 'usage_window')),
+  subject_kind        TEXT    NOT NULL CHECK (
+    subject_kind = 'event' OR subject_kind = 'correction' OR subject_kind = 'usage_window'),
   subject_ref         TEXT    NOT NULL,
   exporter            TEXT    NOT NULL,
   destination_account TEXT    NOT NULL,
@@ -135,8 +140,9 @@ CREATE TABLE fencepost_outbox_state (
   route               INTEGER NOT NULL,
   subject_key         BLOB    NOT NULL CHECK (length(subject_key) = 32),
   serial_key          TEXT    NOT NULL DEFAULT '',
-  state               TEXT    NOT NULL CHECK (state IN
-    ('pending', 'leased', 'accepted', 'confirmed', 'uncertain', 'rejected', 'quarantined')),
+  state               TEXT    NOT NULL CHECK (
+    state = 'pending' OR state = 'leased' OR state = 'accepted' OR state = 'confirmed'
+    OR state = 'uncertain' OR state = 'rejected' OR state = 'quarantined'),
   attempts            INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
   attempt_budget      INTEGER NOT NULL,
   first_attempt_at    INTEGER,
@@ -177,10 +183,9 @@ CREATE INDEX fencepost_outbox_state_serial
   ON fencepost_outbox_state (serial_key, lease_expires_at)
   WHERE state = 'leased' AND serial_key <> '';
 
--- NOT IN, because the planner would take an IN list for three lookups and sort.
 CREATE INDEX fencepost_outbox_state_attention
   ON fencepost_outbox_state (state, item)
-  WHERE state NOT IN ('pending', 'leased', 'accepted', 'confirmed');
+  WHERE state <> 'pending' AND state <> 'leased' AND state <> 'accepted' AND state <> 'confirmed';
 
 -- How many items stand where, kept in the transactions that move them: a
 -- gauge must not scan the outbox.

@@ -73,6 +73,7 @@ const (
 
 	qMoveBefore
 	qMove
+	qMoveMapped
 	qAttemptInsert
 
 	qItem
@@ -150,6 +151,7 @@ var queryFiles = [numQueries]string{
 
 	qMoveBefore:    "move_before",
 	qMove:          "move",
+	qMoveMapped:    "move_mapped",
 	qAttemptInsert: "attempt_insert",
 
 	qItem:           "item",

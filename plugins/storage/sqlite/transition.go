@@ -71,18 +71,22 @@ type mover struct {
 
 func (m *mover) move(t *storage.Transition) (rows int, err error) {
 	var route int64
-	var wasOpen, isOpen bool
+	var wasOpen bool
 	if _, err := m.c.bind(qMoveBefore).int(t.ItemID).one(func(r *row) {
 		route, wasOpen = r.int(), r.bool()
 	}); err != nil {
 		return 0, err
 	}
-	changed, err := m.update(t, &isOpen)
+	changed, err := m.update(t)
 	if err != nil {
 		return 0, err
 	}
 	if changed {
 		rows = 1
+		isOpen := wasOpen
+		if t.Set.Settled != nil {
+			isOpen = !*t.Set.Settled
+		}
 		m.counts.add(route, t.Expect.State, -1, false)
 		m.counts.add(route, t.Set.State, 1, false)
 		m.counts.open(route, t.Expect.State, wasOpen, -1)
@@ -94,9 +98,9 @@ func (m *mover) move(t *storage.Transition) (rows int, err error) {
 	return rows, err
 }
 
-// update is the one conditional statement; whether a row came back is whether
-// it changed.
-func (m *mover) update(t *storage.Transition, isOpen *bool) (bool, error) {
+// update is the one conditional statement; it reports whether it changed the
+// row.
+func (m *mover) update(t *storage.Transition) (bool, error) {
 	s := &t.Set
 	var next, accepted, confirmed time.Time
 	if s.NextAttemptAfter != nil {
@@ -115,12 +119,19 @@ func (m *mover) update(t *storage.Transition, isOpen *bool) (bool, error) {
 			return false, err
 		}
 	}
-	return m.c.bind(qMove).int(t.ItemID).text(string(s.State)).optTime(next).bool(s.ReturnAttempt).
+	statement := qMove
+	if t.Expect.MappingVersion != nil {
+		statement = qMoveMapped
+	}
+	b := m.c.bind(statement).int(t.ItemID).text(string(s.State)).optTime(next).bool(s.ReturnAttempt).
 		bool(s.MarkUnresolved).ptrText(s.ProviderRef).optTime(accepted).optTime(confirmed).
 		ptrText(s.ConfirmedBy).json(lastError).ptrText(s.QuarantineReason).ptrBool(s.Settled).time(m.now).
-		text(string(t.Expect.State)).ptrInt(t.Expect.LeaseToken).ptrBool(t.Expect.Unresolved).
-		ptrText(t.Expect.MappingVersion).
-		one(func(r *row) { *isOpen = r.bool() })
+		text(string(t.Expect.State)).ptrInt(t.Expect.LeaseToken).ptrBool(t.Expect.Unresolved)
+	if t.Expect.MappingVersion != nil {
+		b.text(*t.Expect.MappingVersion)
+	}
+	rows, err := b.run()
+	return rows == 1, err
 }
 
 // append writes a line of the log. The item is the transition's.

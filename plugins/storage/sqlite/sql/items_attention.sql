@@ -6,7 +6,8 @@ SELECT i.item, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter, i.destin
        s.confirmed_by, s.disputed, s.last_error, s.quarantine_reason, s.settled_at,
        s.superseded_by, i.created_at
 FROM fencepost_outbox_state AS s CROSS JOIN fencepost_outbox_items AS i ON i.item = s.item
-WHERE s.item > ?1 AND s.state NOT IN ('pending', 'leased', 'accepted', 'confirmed') AND s.state = ?3
+WHERE s.item > ?1 AND s.state <> 'pending' AND s.state <> 'leased'
+  AND s.state <> 'accepted' AND s.state <> 'confirmed' AND s.state = ?3
   AND (?3 IS NULL OR s.state = ?3)
   AND (?4 IS NULL OR i.tenant_key = ?4)
   AND (?5 IS NULL OR i.exporter = ?5)

@@ -16,5 +16,3 @@ UPDATE fencepost_outbox_state SET
 WHERE item = ?1 AND superseded_by IS NULL AND state = ?14
   AND (?15 IS NULL OR lease_token = ?15)
   AND (?16 IS NULL OR unresolved = ?16)
-  AND (?17 IS NULL OR ?17 = (SELECT i.mapping_version FROM fencepost_outbox_items AS i WHERE i.item = ?1))
-RETURNING settled_at IS NULL
