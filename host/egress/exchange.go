@@ -48,8 +48,15 @@ func (c *Client) exchange(ctx context.Context, p *prepared, sendBefore time.Dura
 	if fault.Point(ctx, "d4") != nil {
 		return answer{failure: capability.FailureNotSent, reason: reasonFault}
 	}
-	x := &wire{expired: c.expiredFunc(ctx, sendBefore)}
-	resp, err := c.transport.RoundTrip(p.request(x.trace(ctx, cancel)))
+	x := &wire{
+		expired: c.expiredFunc(ctx, sendBefore),
+		onSent: func() {
+			if fault.Point(ctx, "d5") != nil {
+				cancel()
+			}
+		},
+	}
+	resp, err := c.transport.RoundTrip(p.request(x.trace(ctx)))
 	if err != nil {
 		sent, resends := x.seal()
 		if resends > 0 {

@@ -3,6 +3,8 @@ package egress
 import (
 	"bufio"
 	"net"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -96,5 +98,33 @@ func TestSealedExchangeCannotWrite(t *testing.T) {
 	}
 	if _, err := (&wireConn{Conn: a}).Write([]byte("GET")); err != errSealed { //nolint:errorlint // the very value
 		t.Errorf("write without an exchange: %v", err)
+	}
+}
+
+// d5 is reached when the last byte is out: the largest request is one write.
+func TestRequestIsOneWrite(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(http.ResponseWriter, *http.Request) {})
+	client := newClient(t, s.host(), nil)
+	req := meterEvent(s.host(), "i1", testIdent)
+	req.Body = append(req.Body, ("&x=" + strings.Repeat("a", 64<<10-len(req.Body)-3))...)
+	for range 7 {
+		req.Headers = append(req.Headers, capability.Header{Name: "X-A", Value: strings.Repeat("b", 2<<10)})
+	}
+	req.URL += "?q=" + strings.Repeat("c", 7<<10)
+	p, reason := client.prepare(nil, &capability.Request{Method: req.Method, URL: req.URL, Headers: req.Headers, Body: req.Body, Secrets: req.Secrets})
+	if reason != "" {
+		t.Fatal(reason)
+	}
+	var writesWhenSent, sent int
+	x := &wire{expired: func() bool { return false }}
+	x.onSent = func() { sent++; writesWhenSent = x.writes }
+	resp, err := client.transport.RoundTrip(p.request(x.trace(t.Context())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if sent != 1 || writesWhenSent != 1 || x.writes != 1 || len(s.requests[0]) != 64<<10 {
+		t.Errorf("told %d times after %d writes of %d", sent, writesWhenSent, x.writes)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/fencepost/fencepost/plugins/sdk/fault"
 )
 
 var (
@@ -36,6 +34,7 @@ func (c *Client) newTransport() *http.Transport {
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    c.cfg.Concurrency,
 		IdleConnTimeout:        idleTimeout,
+		WriteBufferSize:        c.writeBufferBytes(),
 		MaxResponseHeaderBytes: responseHeaderBytesMax,
 	}
 }
@@ -93,7 +92,11 @@ func (w *wireConn) Write(p []byte) (int, error) {
 	if err := x.allowWrite(w); err != nil {
 		return 0, err
 	}
-	return w.Conn.Write(p)
+	n, err := w.Conn.Write(p)
+	if err == nil {
+		x.written()
+	}
+	return n, err
 }
 
 // wire counts what one exchange puts on the wire, and stops a second copy.
@@ -105,8 +108,11 @@ func (w *wireConn) Write(p []byte) (int, error) {
 // first byte binds the exchange to its connection.
 type wire struct {
 	expired func() bool // asked before the first byte
+	onSent  func()      // told once, when the last byte is out
 
 	mu      sync.Mutex
+	built   bool // the whole request is in the transport's buffer or out
+	told    bool
 	conn    *wireConn // that carried the first byte
 	writes  int
 	sealed  bool
@@ -153,15 +159,36 @@ func (c *Client) expiredFunc(ctx context.Context, sendBefore time.Duration) func
 	}
 }
 
-// trace ties the exchange to its connection and marks d5, the moment at which
-// the request is out.
-func (x *wire) trace(ctx context.Context, stop context.CancelFunc) context.Context {
+// written follows every write. The transport says that it wrote a request when
+// the request is in its buffer, which holds any request whole: the write after
+// that is the one that sends it.
+func (x *wire) written() {
+	x.mu.Lock()
+	sent := x.built && !x.told
+	x.told = x.told || sent
+	x.mu.Unlock()
+	if sent {
+		x.onSent()
+	}
+}
+
+// writeBufferBytes is more than any request takes.
+func (c *Client) writeBufferBytes() int {
+	n := urlBytesMax + headerBytesMax + c.cfg.MaxRequestBytes + 4<<10
+	for _, s := range c.cfg.Secrets {
+		n += len(s.Header) + len(s.Prefix) + len(s.Value.Reveal()) + 4
+	}
+	return n
+}
+
+// trace ties the exchange to its connection.
+func (x *wire) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: x.gotConn,
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil && fault.Point(ctx, "d5") != nil {
-				stop()
-			}
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.built = info.Err == nil
 		},
 	})
 }
