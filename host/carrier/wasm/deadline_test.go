@@ -60,12 +60,13 @@ func evilDeadlines() map[string]mod {
 	random := plugin([]imp{impRandom}, cat(repeat(2000, cat(i32c(0), i32c(500<<16), call(0))), zero))
 	random.memMin = 500
 	cases["long host calls"] = random
-	// One fd_write of 400,000 pieces of 30 MB.
+	// One fd_write of two million pieces of 30 MB: the first is written, and
+	// copied doubling until there are 2^21.
 	iovs := plugin([]imp{impWrite}, cat(
-		loop(get(2), i32c(8), []byte{0x6c}, i32c(0), []byte{0x36, 2, 0}, // iovs[i].ptr = 0
-			get(2), i32c(8), []byte{0x6c}, i32c(500<<16), []byte{0x36, 2, 4},
-			get(2), i32c(1), []byte{0x6a, 0x22, 2}, i32c(400_000), []byte{0x49, opBrIf, 0}),
-		i32c(2), i32c(0), i32c(400_000), i32c(16_000_000), call(0)))
+		i32c(4), i32c(480<<16), []byte{0x36, 2, 0}, i32c(8), []byte{0x21, 2},
+		loop(get(2), i32c(0), get(2), []byte{0xfc, 10, 0, 0},
+			get(2), i32c(1), []byte{0x74, 0x22, 2}, i32c(16<<20), []byte{0x49, opBrIf, 0}),
+		i32c(2), i32c(0), i32c(2<<20), i32c(20<<20), call(0)))
 	iovs.memMin = 500
 	cases["one huge write"] = iovs
 	start := plugin(nil, zero, fn{sig: sigVoid, code: loop(br(0))})

@@ -30,7 +30,7 @@ func TestEvilGuests(t *testing.T) {
 		"divide by zero": {plugin(nil, cat(i32c(1), get(2), []byte{0x6d})), carrier.KindTrap, "divide by zero"},
 		"load outside":   {plugin(nil, cat(i32c(-4), []byte{0x28, 2, 0})), carrier.KindTrap, "out of bounds"},
 		"stack overflow": {plugin(nil, cat(i32c(0), call(2)),
-			fn{sig: sigRec, code: cat(get(0), call(2), i32c(1), []byte{0x6a})}), carrier.KindTrap, "stack"},
+			fn{sig: sigRec, code: cat(get(0), call(2), i32c(1), []byte{0x6a})}), carrier.KindTrap, "deeper than the limit"},
 		"input_read outside":   {plugin([]imp{impInput}, cat(i32c(65_530), i32c(100), call(0))), carrier.KindTrap, "outside the memory"},
 		"output_write outside": {plugin([]imp{impOutput}, cat(i32c(-1), i32c(10), call(0), zero)), carrier.KindTrap, "outside the memory"},
 		"send outside":         {plugin([]imp{impSend}, cat(i32c(65_530), i32c(100), call(0))), carrier.KindTrap, "outside the memory"},
