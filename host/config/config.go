@@ -63,10 +63,12 @@ type Exporter struct {
 	BaseURL      string            `yaml:"base_url"`
 	CAFile       string            `yaml:"ca_file"`
 	AllowPrivate []string          `yaml:"allow_private"`
-	Rate         int               `yaml:"rate"`
-	Concurrency  int               `yaml:"concurrency"`
-	Trust        string            `yaml:"trust"` // "" or outcomes
-	Settings     map[string]any    `yaml:"settings"`
+	// Rate is requests a second, 25 by default, and Concurrency requests in
+	// flight, 16 by default. The plugin's own limits count where they are smaller.
+	Rate        int            `yaml:"rate"`
+	Concurrency int            `yaml:"concurrency"`
+	Trust       string         `yaml:"trust"` // "" or outcomes
+	Settings    map[string]any `yaml:"settings"`
 }
 
 // Mapping says how each feature is expressed at the provider.
@@ -130,6 +132,8 @@ func (c Config) WithDefaults() Config {
 	c.Exporters = slices.Clone(c.Exporters)
 	for i := range c.Exporters {
 		set(&c.Exporters[i].Mode, "test")
+		set(&c.Exporters[i].Rate, 25)
+		set(&c.Exporters[i].Concurrency, 16)
 	}
 	return c
 }

@@ -80,8 +80,11 @@ func manifest() exporter.Manifest {
 			Negative:          true,
 			Zero:              false,
 		},
-		MaxBatch:    100,
-		Rate:        25,
+		MaxBatch: 100,
+		// What Stripe allows meter events in live mode. In test mode they count
+		// against the basic limit, which is the operator's setting, and the
+		// host's default.
+		Rate:        1000,
 		Concurrency: 16,
 		// One call at a time per customer and meter; more answer 429.
 		SerialBy:     []string{"customer", keyEventName},

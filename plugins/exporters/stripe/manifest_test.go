@@ -61,7 +61,7 @@ func TestManifest(t *testing.T) {
 	if want := (exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true}); m.Values != want {
 		t.Errorf("values: %+v", m.Values)
 	}
-	if m.MaxBatch < 1 || m.MaxBatch > 500 || m.Rate != 25 || m.Concurrency != 16 {
+	if m.MaxBatch < 1 || m.MaxBatch > 500 || m.Rate != 1000 || m.Concurrency != 16 {
 		t.Errorf("sending: %+v", m)
 	}
 	if d := cmp.Diff([]exporter.Secret{{Name: "api_key", Header: "Authorization", Prefix: "Bearer "}}, m.Secrets); d != "" {
