@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,9 +97,10 @@ func TestDeliverBreaker(t *testing.T) {
 				for i := range items {
 					b.store.add(sample(fmt.Sprint("req_", i), time.Now()))
 				}
-				down := true
+				var down atomic.Bool
+				down.Store(true)
 				s := &scripted{manifest: testManifest, answer: func(ctx context.Context, it SendItem) reply {
-					if down {
+					if down.Load() {
 						return reply{exporter.Retry, []exporter.Exchange{{Class: exporter.ClassIndefinite, Status: 401, Breaker: true}}}
 					}
 					return honest(b.provider)(ctx, it)
@@ -120,7 +122,7 @@ func TestDeliverBreaker(t *testing.T) {
 				if n := len(calls); n < 60 || n > 100 {
 					t.Errorf("%d calls in 20 h", n)
 				}
-				down = false
+				down.Store(false)
 				time.Sleep(time.Hour)
 				stop()
 				for id := range int64(items) {
