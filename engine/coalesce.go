@@ -14,7 +14,9 @@ import (
 // and a busy one grows its batches by itself.
 //
 // A call in the queue has promised nothing yet. A caller that gives up gets
-// unavailable, because its event may be in the batch being written.
+// unavailable, because its event may be in the batch being written; and no
+// caller waits longer than timeout, whatever its own context says: the batches
+// before it may each take that long.
 type coalescer struct {
 	write   func(ctx context.Context, inputs []Input) []Result
 	timeout time.Duration
@@ -46,6 +48,8 @@ func newCoalescer(write func(context.Context, []Input) []Result, flushers, limit
 
 // record hands in one event and waits for its result.
 func (c *coalescer) record(ctx context.Context, in Input) Result {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	w := &waiting{input: in, answer: make(chan Result, 1)}
 	select {
 	case <-c.stop:
@@ -57,13 +61,13 @@ func (c *coalescer) record(ctx context.Context, in Input) Result {
 	case <-c.stop:
 		return Result{ID: in.id(), Err: closedError()}
 	case <-ctx.Done():
-		return Result{ID: in.id(), Err: sdk.Unavailable("timeout", ctx.Err())}
+		return Result{ID: in.id(), Err: contextError(ctx)}
 	}
 	select {
 	case r := <-w.answer:
 		return r
 	case <-ctx.Done():
-		return Result{ID: in.id(), Err: sdk.Unavailable("timeout", ctx.Err())}
+		return Result{ID: in.id(), Err: contextError(ctx)}
 	case <-c.ended:
 	}
 	// The flushers are gone: either they answered before, or they never saw it.
@@ -118,6 +122,15 @@ func (c *coalescer) run(batch []*waiting) {
 		r.Index = 0
 		batch[i].answer <- r
 	}
+}
+
+// unknown answers every input with one error.
+func unknown(inputs []Input, err error) []Result {
+	results := make([]Result, len(inputs))
+	for i, in := range inputs {
+		results[i] = Result{Index: i, ID: in.id(), Err: err}
+	}
+	return results
 }
 
 // close serves what is queued and stops the flushers. It may be called twice.

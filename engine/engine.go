@@ -7,6 +7,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/meter"
@@ -60,6 +61,7 @@ type Engine struct {
 	store    stores
 	subjects *subjects
 	gather   *coalescer
+	calls    calls
 }
 
 // stores are the capabilities that recording needs.
@@ -127,12 +129,41 @@ func capabilities(a storage.Adapter) (stores, error) {
 	return s, nil
 }
 
-// Close waits for what is being recorded and refuses what comes later. It does
-// not close the store. It may be called more than once.
+// Close waits for what is being recorded and refuses what comes later, with tag
+// unavailable and code "closed". It does not close the store, and concerns
+// neither reading nor a [Bound]. It may be called more than once.
 func (e *Engine) Close() {
 	if e.gather != nil {
 		e.gather.close()
 	}
+	e.calls.close()
+}
+
+// calls counts the calls that are recording, so that Close can wait for them.
+type calls struct {
+	mu     sync.Mutex
+	closed bool
+	open   sync.WaitGroup
+}
+
+// begin reports whether a call may start; if so, end must follow.
+func (c *calls) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.open.Add(1)
+	return true
+}
+
+func (c *calls) end() { c.open.Done() }
+
+func (c *calls) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.open.Wait()
 }
 
 // silent is the observer of an engine without one.

@@ -20,13 +20,20 @@ type prepared struct {
 	receipt *storage.Receipt
 	events  []storage.Event // without period and plan
 
-	// refused is set when the input is invalid, or in conflict with an
-	// earlier input of the call; nothing is written for it.
+	// refused is set when the input is invalid; nothing is written for it.
 	refused error
+	// unmeasured is set when today's meters cannot measure a CloudEvent; that
+	// is how it is refused, unless it was received before.
+	unmeasured error
 	// leader is the first input of the call with the same identity and
 	// content; this one is its duplicate.
 	leader *prepared
-	result storage.UnitResult
+	// rival is the first input of the call with the same identity and other
+	// content; this one is in conflict with it, see promote.
+	rival *prepared
+	// result is the store's word, once written is set.
+	result  storage.UnitResult
+	written bool
 }
 
 // prepareAll validates, hashes and folds. It does no I/O. // S5
@@ -37,7 +44,7 @@ func (r recorder) prepareAll(inputs []Input, now time.Time) []*prepared {
 		p := &prepared{index: i, in: in, now: now}
 		all[i] = p
 		p.refused = r.engine.prepare(p)
-		if p.refused != nil {
+		if p.refused != nil || p.unmeasured != nil {
 			continue
 		}
 		id := in.identity()
@@ -47,10 +54,47 @@ func (r recorder) prepareAll(inputs []Input, now time.Time) []*prepared {
 		case lead.hash == p.hash:
 			p.leader = lead
 		default:
-			p.refused = conflictError()
+			p.rival = lead
 		}
 	}
 	return all
+}
+
+// leaders are the inputs to write first: one for each identity.
+func leaders(all []*prepared) []*prepared {
+	var out []*prepared
+	for _, p := range all {
+		if p.refused == nil && p.leader == nil && p.rival == nil && !p.written {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// promote returns the inputs to write next. When the store holds other content
+// than the leader, the content of its rival may be the one that is stored, and
+// that delivery then is a duplicate like any other: what else was in the call,
+// perhaps from another caller, must not turn it into a conflict.
+func promote(all []*prepared) []*prepared {
+	var out []*prepared
+	next := map[*prepared]*prepared{} // the leader that lost → the one after it
+	for _, p := range all {
+		lost := p.rival
+		if lost == nil || !lost.written || lost.result.Outcome != storage.Conflict {
+			continue
+		}
+		switch lead := next[lost]; {
+		case lead == nil:
+			next[lost] = p
+			p.rival = nil
+			out = append(out, p)
+		case lead.hash == p.hash:
+			p.rival, p.leader = nil, lead
+		default:
+			p.rival = lead
+		}
+	}
+	return out
 }
 
 func (e *Engine) prepare(p *prepared) error {
@@ -95,15 +139,17 @@ func (p *prepared) cloud(rules meter.Rules, meters meter.Set) error {
 	if err := rules.CloudEvent(in).Err(); err != nil {
 		return err
 	}
-	measured, err := meters.Apply(in)
-	if err != nil {
-		return err
-	}
-	if err := rules.Measurements(measured).Err(); err != nil {
-		return err
-	}
+	var err error
 	if p.hash, err = in.DedupeHash(); err != nil {
 		return err
+	}
+	measured, err := meters.Apply(in)
+	if err == nil {
+		err = rules.Measurements(measured).Err()
+	}
+	if err != nil {
+		p.unmeasured = err
+		return nil
 	}
 	at := in.Time
 	if at.IsZero() {
@@ -136,9 +182,6 @@ func (p *prepared) answer() Result {
 	res := Result{Index: p.index, ID: p.in.id()}
 	if p.refused != nil {
 		res.Outcome, res.Err = Invalid, p.refused
-		if sdk.TagOf(p.refused) == sdk.TagConflict {
-			res.Outcome = Conflict
-		}
 		return res
 	}
 	stored, outcome := p.result, Outcome(p.result.Outcome)
@@ -149,12 +192,12 @@ func (p *prepared) answer() Result {
 			outcome = Conflict
 		}
 	}
-	if outcome == Conflict {
+	if outcome == Conflict || p.rival != nil {
 		res.Outcome, res.Err = Conflict, conflictError()
 		return res
 	}
 	res.Outcome = outcome
-	if p.receipt == nil {
+	if p.in.Cloud == nil {
 		if len(stored.Entries) == 1 {
 			res.Seq = stored.Entries[0].Seq
 		}

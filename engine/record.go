@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/meter"
@@ -41,26 +43,48 @@ func (e *Engine) RecordBatch(ctx context.Context, b Batch) ([]Result, error) {
 	defer func() { e.cfg.Observer.RecordTook(e.cfg.Now().Sub(start)) }()
 	if e.gather != nil && len(b.Inputs) == 1 {
 		r := e.gather.record(ctx, b.Inputs[0])
-		if r.Outcome == "" || (b.Mode != storage.Each && r.Err != nil) {
+		switch {
+		case r.Outcome == "":
 			return nil, r.Err
+		case b.Mode != storage.Each && r.Err != nil:
+			return nil, single(faults(r.Err).At(0))
 		}
 		return []Result{r}, nil
 	}
+	if !e.calls.begin() {
+		return nil, closedError()
+	}
+	defer e.calls.end()
 	r := recorder{engine: e, store: e.store, subjects: e.subjects}
 	results, err := r.run(ctx, b)
 	e.observe(results)
 	return results, err
 }
 
-// recordGathered writes what the coalescer gathered from several callers.
-func (e *Engine) recordGathered(ctx context.Context, inputs []Input) []Result {
+// recordGathered writes what the coalescer gathered from several callers. A
+// panic, in this program or in a store that is linked into it, is an unknown
+// outcome for these callers and ends nothing else.
+func (e *Engine) recordGathered(ctx context.Context, inputs []Input) (results []Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.cfg.Logger.ErrorContext(ctx, "recording panicked", "stack", string(debug.Stack()))
+			results = unknown(inputs, sdk.Unavailable("panic", errors.New("recording panicked")))
+		}
+	}()
 	r := recorder{engine: e, store: e.store, subjects: e.subjects}
 	results, err := r.run(ctx, Batch{Inputs: inputs, Mode: storage.Each})
-	if err != nil {
-		results = make([]Result, len(inputs))
-		for i, in := range inputs {
-			results[i] = Result{ID: in.id(), Err: err}
+	switch {
+	case err == nil:
+	case len(inputs) > 1 && !errors.Is(err, sdk.ErrUnavailable):
+		// Nothing was written, and the fault lies in what was asked: whoever
+		// asked it should hear of it, and nobody else.
+		results = results[:0]
+		for _, in := range inputs {
+			results = append(results, e.recordGathered(ctx, []Input{in})...)
 		}
+		return results
+	default:
+		results = unknown(inputs, err)
 	}
 	e.observe(results)
 	return results
@@ -96,13 +120,18 @@ func (r recorder) run(ctx context.Context, b Batch) ([]Result, error) {
 	defer cancel()
 	now := meter.Truncate(r.engine.cfg.Now())
 	all := r.prepareAll(b.Inputs, now)
+	if err := r.redelivered(ctx, all); err != nil {
+		return nil, tagged(ctx, err)
+	}
 	if b.Mode == storage.Atomic {
-		if err := firstRefusals(all); err != nil {
+		if err := refusals(all); err != nil {
 			return nil, err
 		}
 	}
-	if err := r.write(ctx, all, b.Mode); err != nil {
-		return nil, err
+	for todo := leaders(all); len(todo) > 0; todo = promote(all) {
+		if err := r.write(ctx, todo, b.Mode); err != nil {
+			return nil, tagged(ctx, err)
+		}
 	}
 	if err := fault.Point(ctx, "r9"); err != nil {
 		return nil, sdk.Unavailable("fault", err)
@@ -111,38 +140,67 @@ func (r recorder) run(ctx context.Context, b Batch) ([]Result, error) {
 	for i, p := range all {
 		results[i] = p.answer()
 		if b.Mode == storage.Atomic && errors.Is(results[i].Err, sdk.ErrConflict) {
-			return nil, conflictError().At(i)
+			return nil, single(meter.Errors{conflictError()}.At(i))
 		}
 	}
 	return results, nil
 }
 
-// firstRefusals returns everything that already rules an atomic call out.
-func firstRefusals(all []*prepared) error {
+// refusals returns everything that already rules an atomic call out. A second
+// content of one id does: whichever of the two is right, one is a conflict.
+func refusals(all []*prepared) error {
 	var errs meter.Errors
 	for _, p := range all {
-		if p.refused != nil {
-			errs = append(errs, meter.AsErrors(p.refused).At(p.index)...)
+		switch {
+		case p.refused != nil:
+			errs = append(errs, faults(p.refused).At(p.index)...)
+		case p.rival != nil, p.result.Outcome == storage.Conflict:
+			errs = append(errs, meter.Errors{conflictError()}.At(p.index)...)
 		}
 	}
+	return single(errs)
+}
+
+// faults lists what is wrong with an input, never nothing.
+func faults(err error) meter.Errors {
+	if all := meter.AsErrors(err); len(all) > 0 {
+		return all
+	}
+	return meter.Errors{{Tag: sdk.TagInvalid, Err: err}}
+}
+
+// single returns errors as what they are: none, one, or a list.
+func single(errs meter.Errors) error {
 	if len(errs) == 1 {
 		return errs[0]
 	}
 	return errs.Err()
 }
 
-// write hands the inputs that may be recorded to the store, again where what
-// they were computed from has changed meanwhile.
-func (r recorder) write(ctx context.Context, all []*prepared, mode storage.RecordMode) error {
-	var todo []*prepared
-	for _, p := range all {
-		if p.refused == nil && p.leader == nil {
-			todo = append(todo, p)
-		}
+// tagged gives an error a tag that it may lack: a store that answers an error
+// nobody classified leaves the outcome unknown. // B48
+func tagged(ctx context.Context, err error) error {
+	var known *sdk.Error
+	if errors.As(err, &known) {
+		return err
 	}
-	if len(todo) == 0 {
-		return nil
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", contextError(ctx), err)
 	}
+	return sdk.Unavailable("storage", err)
+}
+
+// contextError is the error of a call whose context ended.
+func contextError(ctx context.Context) *sdk.Error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return sdk.Unavailable("canceled", ctx.Err())
+	}
+	return sdk.Unavailable("timeout", ctx.Err())
+}
+
+// write hands inputs to the store, again where what they were computed from has
+// changed meanwhile.
+func (r recorder) write(ctx context.Context, todo []*prepared, mode storage.RecordMode) error {
 	for range staleRetries {
 		req, err := r.request(ctx, todo, mode)
 		if err != nil {
@@ -156,15 +214,30 @@ func (r recorder) write(ctx context.Context, all []*prepared, mode storage.Recor
 			r.subjects.forget(res.Stale)
 			continue
 		}
-		if len(res.Units) != len(todo) {
-			return sdk.Unavailable("storage_answer", errors.New("the storage adapter answered for another number of units"))
-		}
-		for i, p := range todo {
-			p.result = res.Units[i]
-		}
-		return nil
+		return accept(todo, mode, res.Units)
 	}
 	return sdk.Unavailable("routes_moving", errors.New("routes or subscriptions kept changing"))
+}
+
+// accept checks what a store answered before anybody is told. An answer that
+// makes no sense leaves the outcome unknown.
+func accept(todo []*prepared, mode storage.RecordMode, units []storage.UnitResult) error {
+	if len(units) != len(todo) {
+		return sdk.Unavailable("storage_answer", errors.New("the storage adapter answered for another number of units"))
+	}
+	undone := mode == storage.Atomic && slices.ContainsFunc(units, func(u storage.UnitResult) bool {
+		return u.Outcome == storage.Conflict
+	})
+	for i, p := range todo {
+		u := units[i]
+		ok := u.Outcome == storage.Conflict || u.Outcome == storage.Duplicate ||
+			(u.Outcome == storage.Inserted && len(u.Entries) == len(p.events))
+		if !ok && !undone {
+			return sdk.Unavailable("storage_answer", errors.New("the storage adapter answered something that cannot be"))
+		}
+		p.result, p.written = u, true
+	}
+	return nil
 }
 
 // request computes periods and outbox items from the tenants and routes as they
