@@ -1,0 +1,326 @@
+//go:build faults && unix
+
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/fencepost/fencepost/host/api"
+	"github.com/fencepost/fencepost/internal/stripedouble"
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// audit checks everything that must hold after any run, whatever the fault was,
+// and returns what the store holds. A running server is asked too and then
+// stopped.
+func (r *rig) audit() *books {
+	r.t.Helper()
+	if r.server != nil && !r.server.hasEnded() {
+		r.compareAPI()
+		r.server.stop()
+	}
+	b := r.read()
+	for _, p := range b.problems {
+		r.t.Errorf("store: %s", p)
+	}
+	r.auditHistory(b)
+	r.auditTotals(b)
+	r.auditItems(b)
+	r.auditAttempts(b)
+	for exporter, d := range r.judges() {
+		r.auditLedger(b, exporter, d)
+	}
+	r.auditSecret()
+	return b
+}
+
+// judges are the doubles by the exporter that reports to them.
+func (r *rig) judges() map[string]*stripedouble.Server {
+	all := map[string]*stripedouble.Server{"stripe": r.double}
+	maps.Copy(all, r.others)
+	return all
+}
+
+// compareAPI checks that a server shows what its store holds. Nothing may be
+// moving.
+func (r *rig) compareAPI() {
+	r.t.Helper()
+	var usage api.UsageAnswer
+	r.get("/v1/usage?tenant="+tenant, &usage)
+	st := r.stats()
+	b := r.read()
+	sums := map[string]decimal.Decimal{}
+	for k, v := range b.totals {
+		sums[k.feature] = sums[k.feature].Add(v.quantity)
+	}
+	for _, row := range usage.Data {
+		v, err := decimal.ParseTotal(row.Value)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		sums[row.Feature] = sums[row.Feature].Sub(v)
+	}
+	for feature, difference := range sums {
+		if !difference.IsZero() {
+			r.t.Errorf("usage of %s differs from the stored totals by %s", feature, difference)
+		}
+	}
+	for state, n := range b.states() {
+		if st.States[state] != int64(n) {
+			r.t.Errorf("the API counts %d %s items, the store holds %d", st.States[state], state, n)
+		}
+	}
+	for _, path := range []string{"/metrics", "/readyz", "/v1/events?limit=1000", "/v1/outbox?limit=1000"} {
+		var text string
+		if err := r.call(http.MethodGet, path, "", nil, &text); err != nil { // call looks for the key
+			r.t.Errorf("GET %s: %v", path, err)
+		}
+	}
+}
+
+// auditHistory: what was acknowledged is stored once as it was sent (I1), and
+// nothing is stored that nobody sent (I2).
+func (r *rig) auditHistory(b *books) {
+	r.t.Helper()
+	for key, acked := range r.acked {
+		got, stored := b.byKey[key]
+		if !acked || stored {
+			continue
+		}
+		r.t.Errorf("lost: event %v was acknowledged and is not stored (%+v)", key, got)
+	}
+	for key, got := range b.byKey {
+		want, sent := r.sent[key]
+		if !sent {
+			r.t.Errorf("event %v is stored and was never sent", key)
+			continue
+		}
+		if got.feature != want.feature || !got.quantity.Equal(decimal.MustParse(want.quantity)) {
+			r.t.Errorf("event %v was sent as %s %s and is stored as %s %s", key, want.feature, want.quantity, got.feature, got.quantity)
+		}
+		if at := want.at.UTC().Truncate(microsecond); !want.at.IsZero() && !got.at.Equal(at) {
+			r.t.Errorf("event %v was sent with time %v and is stored with %v", key, at, got.at)
+		}
+	}
+}
+
+// auditTotals: totals are the sum over events, and nothing else (I4).
+func (r *rig) auditTotals(b *books) {
+	r.t.Helper()
+	want := map[totalKey]storedTotal{}
+	for _, e := range b.events {
+		k := totalKey{e.key.tenant, e.feature, e.period}
+		t := want[k]
+		want[k] = storedTotal{t.quantity.Add(e.quantity), t.events + 1}
+	}
+	for k, w := range want {
+		if got := b.totals[k]; !got.quantity.Equal(w.quantity) || got.events != w.events {
+			r.t.Errorf("total %v is %s of %d events, the events sum to %s of %d", k, got.quantity, got.events, w.quantity, w.events)
+		}
+	}
+	for k := range b.totals {
+		if _, ok := want[k]; !ok {
+			r.t.Errorf("total %v has no event", k)
+		}
+	}
+}
+
+// auditItems: there is one item for each event at each destination that has a
+// route for it, none missing and none extra (I6), each in one of the seven
+// states, and the counts agree.
+func (r *rig) auditItems(b *books) {
+	r.t.Helper()
+	want := map[string]bool{}
+	for _, e := range b.events {
+		for _, route := range b.routesOf(e) {
+			want[fmt.Sprint(route, " ", e.seq)] = true
+		}
+	}
+	counts := map[string]int64{}
+	for _, it := range b.items {
+		k := fmt.Sprint(it.route, " ", it.seq)
+		if !want[k] {
+			r.t.Errorf("item %d of event %d on route %d is extra or double", it.id, it.seq, it.route)
+		}
+		delete(want, k)
+		if !slices.Contains(storage.ItemStates[:], storage.ItemState(it.state)) {
+			r.t.Errorf("item %d is in state %q", it.id, it.state)
+		}
+		if it.attempts > it.budget {
+			r.t.Errorf("item %d has %d attempts, its budget is %d (I10)", it.id, it.attempts, it.budget)
+		}
+		counts[fmt.Sprint(it.route, " ", it.state)]++
+	}
+	for k := range want {
+		r.t.Errorf("the item of (route, event) %s is missing", k)
+	}
+	if !maps.Equal(counts, b.counts) {
+		r.t.Errorf("the store counts %v, its items are %v", b.counts, counts)
+	}
+}
+
+// routesOf are the routes that an event has an item on: at each destination
+// that of its feature, or else that of any feature.
+func (b *books) routesOf(e storedEvent) []int64 {
+	if e.quantity.IsZero() {
+		return nil
+	}
+	type destination struct{ exporter, account, mode string }
+	best := map[destination]storedRoute{}
+	for _, rt := range b.routes {
+		if rt.after >= e.seq || rt.retired || (rt.feature != e.feature && rt.feature != storage.AnyFeature) {
+			continue
+		}
+		d := destination{rt.exporter, rt.account, rt.mode}
+		if have, ok := best[d]; !ok || have.feature == storage.AnyFeature {
+			best[d] = rt
+		}
+	}
+	var ids []int64
+	for _, rt := range best {
+		if rt.disposed != string(storage.RouteIgnore) {
+			ids = append(ids, rt.id)
+		}
+	}
+	return ids
+}
+
+// auditAttempts: every write of an outcome carried the token of its claim, so
+// one token has one outcome (I9).
+func (r *rig) auditAttempts(b *books) {
+	r.t.Helper()
+	for _, it := range b.items {
+		written := map[int64]bool{}
+		for _, a := range b.attempts[it.id] {
+			if a.token > it.token {
+				r.t.Errorf("item %d logs token %d, its row has %d", it.id, a.token, it.token)
+			}
+			if a.fenced {
+				continue
+			}
+			if written[a.token] {
+				r.t.Errorf("item %d has two outcomes for token %d", it.id, a.token)
+			}
+			written[a.token] = true
+		}
+		if it.state == "accepted" && !slices.ContainsFunc(b.attempts[it.id], func(a storedAttempt) bool { return !a.fenced && a.decided == "accepted" }) {
+			r.t.Errorf("item %d is accepted and no attempt says so", it.id)
+		}
+	}
+}
+
+// auditLedger compares items with what the provider charged: at most one charge
+// for an identity (I7), no lie in either direction (I8), nothing to another
+// account or mode than the identity names (I10).
+func (r *rig) auditLedger(b *books, exporter string, d *stripedouble.Server) {
+	r.t.Helper()
+	entries := map[string]stripedouble.Entry{}
+	for _, e := range d.Entries() {
+		if _, twice := entries[e.Identifier]; twice {
+			r.t.Errorf("%s: %s is in two accounts or modes", exporter, e.Identifier)
+		}
+		entries[e.Identifier] = e
+	}
+	for _, it := range b.items {
+		if it.exporter != exporter {
+			continue
+		}
+		entry, ok := entries[it.identifier]
+		delete(entries, it.identifier)
+		if r.foreign[it.identifier] {
+			if entry.Charges != 1 || it.state != "uncertain" {
+				r.t.Errorf("item %d is %s, a stranger was charged %d times under its identifier", it.id, it.state, entry.Charges)
+			}
+			continue
+		}
+		if entry.Charges > 1 {
+			r.t.Errorf("DOUBLE CHARGE: item %d (%s) was charged %d times", it.id, it.state, entry.Charges)
+		}
+		if problem := honest(it, entry.Charges); problem != "" {
+			r.t.Errorf("item %d, %s, unresolved %t, code %q, was charged %d times: %s", it.id, it.state, it.unresolved, it.code, entry.Charges, problem)
+		}
+		if ok {
+			r.compareEntry(b, it, entry)
+		}
+	}
+	for id, e := range entries {
+		if !r.foreign[id] {
+			r.t.Errorf("%s: charged %s %s under %s, which is no item's", exporter, e.EventName, e.Value, id)
+		}
+	}
+}
+
+// honest says what is wrong with a state, given the charges; empty: nothing.
+func honest(it storedItem, charges int) string {
+	switch it.state {
+	case "accepted", "confirmed":
+		if charges != 1 {
+			return "an accepted item is charged once"
+		}
+	case "rejected", "quarantined":
+		if charges != 0 {
+			return "what is refused or held back is not charged"
+		}
+	case "pending", "uncertain":
+		if charges != 0 && !it.unresolved {
+			return "what took effect and is not settled is unresolved"
+		}
+	}
+	return ""
+}
+
+func (r *rig) compareEntry(b *books, it storedItem, e stripedouble.Entry) {
+	r.t.Helper()
+	ev := b.events[it.seq]
+	value, err := decimal.Parse(e.Value)
+	if err != nil || !value.Equal(ev.quantity) || e.EventName != "llm_"+ev.feature || e.Customer != it.customer || e.Timestamp != ev.at.Unix() {
+		r.t.Errorf("item %d charged %s %s to %s at %d; the event is %s %s of %s at %d",
+			it.id, e.EventName, e.Value, e.Customer, e.Timestamp, ev.feature, ev.quantity, it.customer, ev.at.Unix())
+	}
+	if e.Account != it.account || (e.Livemode != (it.mode == "live") && it.code != "mode_mismatch") {
+		r.t.Errorf("item %d of %s/%s was charged to %s, live %t", it.id, it.account, it.mode, e.Account, e.Livemode)
+	}
+}
+
+// auditSecret: the key is in no file of ours: store, write-ahead log, logs,
+// configuration (I15).
+func (r *rig) auditSecret() {
+	r.t.Helper()
+	files := 0
+	err := filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		files++
+		if bytes.Contains(content, []byte(canary)) || bytes.Contains(content, []byte(canary[8:24])) {
+			r.t.Errorf("%s holds the API key", filepath.Base(path))
+		}
+		return nil
+	})
+	if err != nil || files == 0 {
+		r.t.Errorf("search for the key in %d files: %v", files, err)
+	}
+}
+
+// accepted fails unless every item is accepted, and says how many there are.
+func (b *books) accepted(r *rig) int {
+	r.t.Helper()
+	for _, it := range b.items {
+		if it.state != "accepted" {
+			r.t.Errorf("item %d is %s (%s%s) after %d attempts", it.id, it.state, it.code, it.quarantine, it.attempts)
+		}
+	}
+	return len(b.items)
+}

@@ -1,0 +1,184 @@
+//go:build faults && unix
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost/internal/stripedouble"
+)
+
+const microsecond = time.Microsecond // the precision of a stored time
+
+const (
+	// keyVar is the variable that the configuration takes the API key from.
+	keyVar = "FENCEPOST_TEST_STRIPE_KEY"
+	// canary is that key. It must be seen by the provider and by nobody else.
+	canary = "sk_test_c4n4ryMustNeverBeSeen0123456789"
+
+	account = "acct_faults"
+	tenant  = "acme"
+)
+
+// settings are the knobs of a configuration. Durations are as YAML has them.
+type settings struct {
+	page, attempts, rate, concurrency      int
+	lease, base, cap, rateLimitDelay, mode string
+	baseURL                                string // instead of the double's
+	extra                                  string // YAML of further exporters
+}
+
+func defaults() settings {
+	return settings{
+		page: 50, attempts: 20, rate: 1000, concurrency: 8, mode: "test",
+		lease: "10s", base: "50ms", cap: "200ms", rateLimitDelay: "100ms",
+	}
+}
+
+// rig is one store, one double, and the server that is or is not running.
+type rig struct {
+	t        *testing.T
+	dir      string
+	settings settings
+	double   *stripedouble.Server
+	others   map[string]*stripedouble.Server // of exporters beside "stripe"
+	server   *server
+	starts   int
+	key      string
+
+	mu sync.Mutex
+	// sent is every event that some call carried, acked those of which a call
+	// said that they are recorded.
+	sent  map[eventKey]event
+	acked map[eventKey]bool
+	// foreign are identifiers that a test charged at the double itself.
+	foreign map[string]bool
+}
+
+// newRig starts a double. Nothing else runs yet.
+func newRig(t *testing.T, s settings, change ...func(*stripedouble.Config)) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, dir: t.TempDir(), settings: s, key: canary,
+		sent: map[eventKey]event{}, acked: map[eventKey]bool{}, foreign: map[string]bool{},
+	}
+	r.double = newDouble(t, change...)
+	r.configure()
+	return r
+}
+
+func newDouble(t *testing.T, change ...func(*stripedouble.Config)) *stripedouble.Server {
+	t.Helper()
+	c := stripedouble.Config{Dir: t.TempDir(), Seed: 1, Account: account}
+	for _, f := range change {
+		f(&c)
+	}
+	d, err := stripedouble.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("close the double: %v", err)
+		}
+	})
+	return d
+}
+
+// exporterYAML is one exporter that reports to a double.
+func exporterYAML(name, url, caFile string, s settings) string {
+	return fmt.Sprintf(`  - name: %s
+    plugin: builtin:stripe
+    account: %s
+    mode: %s
+    secrets: {api_key: env:%s}
+    base_url: %q
+    ca_file: %q
+    allow_private: ["127.0.0.0/8"]
+    rate: %d
+    concurrency: %d
+    mapping: {version: 1, features: {tokens: {event_name: llm_tokens}, context_tokens: {event_name: llm_context_tokens}, generated_tokens: {event_name: llm_generated_tokens}}}
+`, name, account, s.mode, keyVar, url, caFile, s.rate, s.concurrency)
+}
+
+// configure writes the configuration file.
+func (r *rig) configure() {
+	r.t.Helper()
+	s := r.settings
+	url := r.double.URL()
+	if s.baseURL != "" {
+		url = s.baseURL
+	}
+	text := fmt.Sprintf(`storage: {plugin: "builtin:sqlite", dsn: %q}
+listen: 127.0.0.1:0
+state_dir: %q
+meters:
+  - {feature: context_tokens, event_type: llm.completion, aggregation: sum, value: $.context}
+  - {feature: generated_tokens, event_type: llm.completion, aggregation: sum, value: $.generated}
+outbox: {tick: 20ms, page: %d, lease: %s, base: %s, cap: %s, attempts: %d, rate_limit_delay: %s}
+exporters:
+%s%s`, r.store(), filepath.Join(r.dir, "state"), s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
+		exporterYAML("stripe", url, r.double.CAFile(), s), s.extra)
+	if err := os.WriteFile(r.config(), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) store() string  { return filepath.Join(r.dir, "fencepost.db") }
+func (r *rig) config() string { return filepath.Join(r.dir, "fencepost.yaml") }
+
+// faults sets the double's schedule.
+func (r *rig) faults(schedule string) {
+	r.t.Helper()
+	f, err := stripedouble.ParseFaults(schedule)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.double.SetFaults(f)
+}
+
+// fired fails the test unless every rule of the schedules so far took place: a
+// fault that never happens proves nothing.
+func (r *rig) fired() {
+	r.t.Helper()
+	for rule, n := range r.double.FaultsFired() {
+		if n == 0 {
+			r.t.Errorf("the double never did %s", rule)
+		}
+	}
+}
+
+// patience bounds every wait for another process. Machines that run this are
+// shared, so it is long; nothing waits for it unless something is wrong.
+const patience = 60 * time.Second
+
+// eventually waits until done reports true.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	if !within(patience, done) {
+		t.Fatalf("did not happen in %v: %s", patience, what)
+	}
+}
+
+func within(limit time.Duration, done func() bool) bool {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if done() {
+			return true
+		}
+	}
+	return done()
+}
+
+// subtest is a name without characters that a shell minds.
+func subtest(parts ...string) string {
+	return strings.NewReplacer(":", "_", "@", "_", "(", "_", ")", "", "=", "", ",", "_", ";", "", " ", "").Replace(strings.Join(parts, "_"))
+}
