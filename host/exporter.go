@@ -19,7 +19,7 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
-	wire "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
+	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
 // exporterRuntime is one configured exporter: its plugin, what the plugin may
@@ -58,8 +58,8 @@ func (x *exporterRuntime) open(ctx context.Context, module []byte, conf exporter
 	m, err := wasm.Open(ctx, wasm.Config{
 		Name: x.settings.Name, Version: x.host.cfg.Version, Module: module,
 		Declared: exporterCapabilities, Granted: exporterCapabilities,
-		Host:     wasm.Host{HTTPSend: x.send, Now: x.host.cfg.Now},
-		Setup:    []wasm.SetupCall{{Method: uint32(wire.MethodConfigure), Request: wire.EncodeConfiguration(conf)}},
+		Host:  wasm.Host{HTTPSend: x.send, Now: x.host.cfg.Now},
+		Setup: []wasm.SetupCall{{Method: uint32(wirev1.MethodConfigure), Request: wirev1.EncodeConfiguration(conf)}},
 		// Go programs link file functions that they never call; they get
 		// ones that always fail.
 		InertFiles: true, CacheDir: x.host.cacheDir(), Logger: x.host.cfg.Logger,
@@ -77,11 +77,11 @@ func (x *exporterRuntime) open(ctx context.Context, module []byte, conf exporter
 
 // describe reads the manifest, checks the grants and opens the way out.
 func (x *exporterRuntime) describe(ctx context.Context) error {
-	answer, err := x.call(ctx, wire.MethodDescribe, nil)
+	answer, err := x.call(ctx, wirev1.MethodDescribe, nil)
 	if err != nil {
 		return fmt.Errorf("describe: %w", err)
 	}
-	if x.manifest, err = wire.DecodeManifest(answer); err != nil {
+	if x.manifest, err = wirev1.DecodeManifest(answer); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	g, err := x.grant()
@@ -173,7 +173,7 @@ func smaller(a, b int) int {
 
 // send is the http capability of this plugin, over bytes.
 func (x *exporterRuntime) send(ctx context.Context, batch []byte) ([]byte, error) {
-	requests, err := wire.DecodeRequests(batch)
+	requests, err := wirev1.DecodeRequests(batch)
 	if err != nil {
 		return nil, fmt.Errorf("decode requests: %w", err)
 	}
@@ -181,11 +181,11 @@ func (x *exporterRuntime) send(ctx context.Context, batch []byte) ([]byte, error
 		return nil, errors.New("the http capability is not open yet")
 	}
 	responses, err := x.http.Send(ctx, requests)
-	return wire.EncodeResponses(responses, err), nil
+	return wirev1.EncodeResponses(responses, err), nil
 }
 
 // call performs one method of the plugin and counts it.
-func (x *exporterRuntime) call(ctx context.Context, method wire.Method, request []byte) ([]byte, error) {
+func (x *exporterRuntime) call(ctx context.Context, method wirev1.Method, request []byte) ([]byte, error) {
 	start := x.host.cfg.Now()
 	answer, err := x.caller.Call(ctx, uint32(method), request)
 	outcome := "ok"
@@ -196,7 +196,7 @@ func (x *exporterRuntime) call(ctx context.Context, method wire.Method, request 
 		outcome = string(fault.Kind)
 	case errors.As(err, &refused):
 		outcome = "error"
-		if decoded, derr := wire.DecodeError(refused.Payload); derr == nil {
+		if decoded, derr := wirev1.DecodeError(refused.Payload); derr == nil {
 			err = decoded
 		}
 	}
@@ -208,7 +208,7 @@ func (x *exporterRuntime) call(ctx context.Context, method wire.Method, request 
 func (x *exporterRuntime) Manifest() exporter.Manifest { return x.manifest }
 
 // Send hands a batch to the plugin and reports what it said and what the host
-// saw on the wire.
+// saw on the wirev1.
 func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, deadline time.Time) outbox.Report {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -219,19 +219,18 @@ func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, dea
 		covered[i] = egress.CallItem{ID: it.ID, Identifier: it.Identifier, SerialKey: it.SerialKey}
 	}
 	ctx, call := x.http.Begin(ctx, covered)
-	answer, err := x.call(ctx, wire.MethodDeliver, wire.EncodeDelivery(d))
+	answer, err := x.call(ctx, wirev1.MethodDeliver, wirev1.EncodeDelivery(d))
 	report := outbox.Report{Called: entered(err), Exchanges: call.Exchanges(), Grade: outbox.GradeHost, Err: err}
 	if err != nil {
 		return report
 	}
-	report.Outcomes, report.Err = wire.DecodeOutcomes(answer)
+	report.Outcomes, report.Err = wirev1.DecodeOutcomes(answer)
 	return report
 }
 
 // entered reports whether the plugin's code may have run.
 func entered(err error) bool {
-	var fault *carrier.Fault
-	if errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*carrier.Fault](err); ok {
 		return fault.Entered
 	}
 	return true

@@ -25,7 +25,7 @@ func (h *Host) start() error {
 		}
 		h.loops.Go(func() {
 			if err := d.Run(ctx); err != nil {
-				h.cfg.Logger.Error("deliverer ended", "exporter", x.settings.Name, "error", err)
+				h.cfg.Logger.ErrorContext(ctx, "deliverer ended", "exporter", x.settings.Name, "error", err)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func (h *Host) gauge(ctx context.Context) {
 	for {
 		st, err := items.OutboxStats(ctx)
 		if err != nil && ctx.Err() == nil {
-			h.cfg.Logger.Warn("count the outbox", "error", err)
+			h.cfg.Logger.WarnContext(ctx, "count the outbox", "error", err)
 		}
 		if err == nil {
 			h.metrics.SetOutbox(names, st)

@@ -94,8 +94,7 @@ func (c *client) get(ctx context.Context, path string, params map[string]string,
 	if len(q) > 0 {
 		path += "?" + q.Encode()
 	}
-	_, err := c.do(ctx, request{method: http.MethodGet, path: path}, out)
-	return err
+	return c.do(ctx, request{method: http.MethodGet, path: path}, out)
 }
 
 // request is one call.
@@ -109,10 +108,10 @@ type request struct {
 // do performs a call and decodes the answer. A problem document becomes a
 // tagged error; a broken connection is unavailable, because the call may have
 // happened.
-func (c *client) do(ctx context.Context, r request, out any) (int, error) {
+func (c *client) do(ctx context.Context, r request, out any) error {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
-		return 0, fmt.Errorf("request: %w", err)
+		return fmt.Errorf("request: %w", err)
 	}
 	if r.media != "" {
 		req.Header.Set("Content-Type", r.media)
@@ -120,22 +119,22 @@ func (c *client) do(ctx context.Context, r request, out any) (int, error) {
 	res, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return 0, ctx.Err()
+			return ctx.Err()
 		}
-		return 0, sdk.Unavailable("no_answer", err)
+		return sdk.Unavailable("no_answer", err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
 	if err != nil {
-		return res.StatusCode, sdk.Unavailable("no_answer", err)
+		return sdk.Unavailable("no_answer", err)
 	}
 	if res.StatusCode >= http.StatusBadRequest {
-		return res.StatusCode, problemError(res.StatusCode, body)
+		return problemError(res.StatusCode, body)
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return res.StatusCode, sdk.Unavailable("bad_answer", err)
+		return sdk.Unavailable("bad_answer", err)
 	}
-	return res.StatusCode, nil
+	return nil
 }
 
 func problemError(status int, body []byte) error {

@@ -130,7 +130,7 @@ func (d *demoRun) startServer(ctx context.Context) error {
 		return fmt.Errorf("server log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "serve", "--config", d.configPath())
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "serve", "--config", d.configPath()) //nolint:gosec // this program itself
 	cmd.Env = append(os.Environ(), "STRIPE_API_KEY=sk_test_fencepost_demo_only")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -186,7 +186,7 @@ func (d *demoRun) subscribe(ctx context.Context, i int) error {
 	}
 	var out api.SubscriptionBody
 	r := request{method: http.MethodPut, path: "/v1/subscriptions/" + tenantName(i), media: "application/json", body: body}
-	if _, err := d.client.do(ctx, r, &out); err != nil {
+	if err := d.client.do(ctx, r, &out); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	return nil
@@ -212,7 +212,7 @@ func (d *demoRun) record(ctx context.Context) error {
 		batch = batch[:0]
 		var answer api.RecordAnswer
 		r := request{method: http.MethodPost, path: "/v1/events", media: "application/cloudevents-batch+json", body: body}
-		if _, err := d.client.do(ctx, r, &answer); err != nil {
+		if err := d.client.do(ctx, r, &answer); err != nil {
 			return fmt.Errorf("record: %w", err)
 		}
 		d.result.Recorded += answer.Summary["inserted"]

@@ -66,8 +66,7 @@ func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	var c codeError
-	if errors.As(err, &c) {
+	if c, ok := errors.AsType[codeError](err); ok {
 		return c.code
 	}
 	var u usageError

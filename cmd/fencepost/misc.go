@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -126,12 +125,4 @@ func (a *app) printMigrations() error {
 		fmt.Fprintf(a.out, "-- %s\n%s\n", path, b)
 		return nil
 	})
-}
-
-// getenvDefault returns an environment variable or a default.
-func getenvDefault(name, def string) string {
-	if v, ok := os.LookupEnv(name); ok {
-		return v
-	}
-	return def
 }

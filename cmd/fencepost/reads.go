@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -123,7 +124,7 @@ func outboxGet(a *app) *cobra.Command {
 		Example: "  fencepost outbox get 17\n  fencepost outbox get 17 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := strconv.ParseInt(args[0], 10, 64); err != nil {
-				return usageError{fmt.Errorf("ID: the whole number that outbox list shows")}
+				return usageError{errors.New("ID: the whole number that outbox list shows")}
 			}
 			return a.withAPI(cmd, func(c *client) error {
 				var it api.ItemView

@@ -81,7 +81,7 @@ func openInput(path string, stdin io.Reader) (io.ReadCloser, int64, error) {
 	if path == "-" {
 		return io.NopCloser(stdin), -1, nil
 	}
-	f, err := os.Open(path) //nolint:gosec // the user names the file
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, 0, &sdk.Error{Tag: sdk.TagInvalid, Field: "FILE", Rule: "a readable file", Err: err}
 	}
@@ -250,8 +250,7 @@ func (r *recording) summary() error {
 }
 
 func toLineError(err error) *lineError {
-	var e *sdk.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sdk.Error](err); ok {
 		return &lineError{Tag: string(e.Tag), Field: e.Field, Rule: e.Rule}
 	}
 	return &lineError{Tag: string(sdk.TagInvalid), Rule: "a readable line"}

@@ -52,7 +52,7 @@ func (r *recording) try(ctx context.Context, req request) (api.RecordAnswer, err
 	wait := 200 * time.Millisecond
 	for n := 1; ; n++ {
 		var answer api.RecordAnswer
-		_, err := r.client.do(ctx, req, &answer)
+		err := r.client.do(ctx, req, &answer)
 		if err == nil || n == sendTries || !errors.Is(err, sdk.ErrUnavailable) {
 			return answer, err
 		}

@@ -85,16 +85,16 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
-	logger.Info("serving", "address", "http://"+ln.Addr().String(), "version", programVersion(), "started_in", time.Since(started).Round(time.Millisecond).String())
-	logger.Warn("no API keys are configured: whoever reaches this loopback address can record and read usage")
+	logger.InfoContext(ctx, "serving", "address", "http://"+ln.Addr().String(), "version", programVersion(), "started_in", time.Since(started).Round(time.Millisecond).String())
+	logger.WarnContext(ctx, "no API keys are configured: whoever reaches this loopback address can record and read usage")
 	for _, reason := range h.Degraded() {
-		logger.Warn("degraded", "reason", reason)
+		logger.WarnContext(ctx, "degraded", "reason", reason)
 	}
 	select {
 	case err = <-ended:
 		err = fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
-		logger.Info("stopping", "grace", grace.String())
+		logger.InfoContext(ctx, "stopping", "grace", grace.String())
 	}
 	return errors.Join(err, a.stop(srv, h, logger))
 }

@@ -154,8 +154,7 @@ func (s *csvSource) read() (csvRow, error) {
 	if errors.Is(err, io.EOF) {
 		return csvRow{}, io.EOF
 	}
-	var bad *csv.ParseError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
 		return csvRow{number: bad.Line, err: sdk.Invalid("row", "well-formed CSV")}, nil
 	}
 	if err != nil {

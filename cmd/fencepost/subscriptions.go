@@ -54,7 +54,7 @@ func subscriptionsPut(a *app) *cobra.Command {
 			return a.withAPI(cmd, func(c *client) error {
 				var out api.SubscriptionBody
 				r := request{method: http.MethodPut, path: "/v1/subscriptions/" + pathEscape(args[0]), media: "application/json", body: raw}
-				if _, err := c.do(cmd.Context(), r, &out); err != nil {
+				if err := c.do(cmd.Context(), r, &out); err != nil {
 					return err
 				}
 				return a.print(subscriptionListing([]api.SubscriptionBody{out}, out))

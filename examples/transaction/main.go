@@ -8,19 +8,20 @@ import (
 	"fmt"
 	"os"
 
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/storage/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 func main() {
 	ctx := context.Background()
 	store := must(sqlite.Open(ctx, sqlite.Config{Path: os.Args[1], Migrate: true}))
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 	h := must(host.Open(ctx, host.Config{Store: store}))
-	defer h.Close(ctx)
+	defer func() { _ = h.Close(ctx) }()
 	for id, failure := range map[string]error{"paid": nil, "declined": errors.New("card declined")} {
 		err := store.WithTx(ctx, func(tx *sqlite.Tx) error {
 			own := sqlitex.ExecuteScript(tx.Conn(), "CREATE TABLE IF NOT EXISTS orders (id TEXT); INSERT INTO orders VALUES ('o1')", nil)

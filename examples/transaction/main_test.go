@@ -11,7 +11,7 @@ import (
 
 // TestBothOrNeither runs the example and looks into the file with SQLite alone:
 // one order and one event, of the transaction that was not rolled back.
-func TestBothOrNeither(t *testing.T) {
+func TestBothOrNeither(t *testing.T) { //nolint:paralleltest // it sets os.Args
 	path := filepath.Join(t.TempDir(), "app.db")
 	old := os.Args
 	os.Args = []string{"transaction", path}

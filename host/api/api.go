@@ -87,7 +87,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 }
 
 // ready answers 503 only if Record cannot work; what is wrong besides is listed
-// as degraded. // Q17a
+// as degraded (Q17a).
 func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Ready != nil {
 		if err := s.cfg.Ready(r.Context()); err != nil {

@@ -57,8 +57,7 @@ var statuses = map[sdk.Tag]int{
 
 // fail answers with the problem document of err.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		s.problem(w, r, problem{
 			Status: http.StatusRequestEntityTooLarge, Tag: sdk.TagInvalid, Title: titles[sdk.TagInvalid],
 			Field: "body", Rule: "at most 1 MiB in one request",

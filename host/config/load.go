@@ -29,8 +29,7 @@ func Load(path string) (Config, error) {
 	}
 	c, err := Parse(b)
 	if err != nil {
-		var tagged *sdk.Error
-		if errors.As(err, &tagged) {
+		if _, ok := errors.AsType[*sdk.Error](err); ok {
 			return Config{}, fmt.Errorf("%s: %w", path, err)
 		}
 		return Config{}, err
@@ -39,7 +38,7 @@ func Load(path string) (Config, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path)
 	if err != nil {
 		e := sdk.Invalid("config", "a readable file")
 		e.Err = err
@@ -85,9 +84,8 @@ var unknownField = regexp.MustCompile(`unknown field "([^"]{1,64})"`)
 // and, for an unknown key, its name are kept.
 func yamlError(err error) error {
 	field, rule := "config", "valid YAML of the documented shape"
-	var ye yaml.Error
 	pos := ""
-	if errors.As(err, &ye) {
+	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		if t := ye.GetToken(); t != nil && t.Position != nil {
 			pos = fmt.Sprintf("line %d, column %d", t.Position.Line, t.Position.Column)
 		}

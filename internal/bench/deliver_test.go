@@ -55,7 +55,7 @@ func BenchmarkDeliver(b *testing.B) {
 	const events = 5000
 	for b.Loop() {
 		b.StopTimer()
-		fill(b, recorder.Engine(), events, int(double.Ledger().Events))
+		fill(b, recorder.Engine(), events, double.Ledger().Events)
 		want := double.Ledger().Events + events
 		before := cpuTime(b)
 		start := time.Now()
