@@ -200,6 +200,7 @@ func byWord(o Observation, class exporter.HostClass) exporter.HostClass {
 		return exporter.ClassSuccess
 	case Said(exporter.AcceptedEarlier):
 		return exporter.ClassDuplicateOwn
+	default:
 	}
 	if !o.Trusted {
 		return exporter.ClassIndefinite
@@ -209,8 +210,9 @@ func byWord(o Observation, class exporter.HostClass) exporter.HostClass {
 		return exporter.ClassRefused
 	case Said(exporter.RateLimited):
 		return exporter.ClassThrottled
+	default:
+		return exporter.ClassIndefinite
 	}
-	return exporter.ClassIndefinite
 }
 
 // vouched is who vouches for the decision.

@@ -323,7 +323,8 @@ func TestAnswers(t *testing.T) {
 	ids := []string{"1", "2", "3", "4"}
 	got, foreign := Answers(ids, []exporter.ItemOutcome{
 		{ItemID: "1", Kind: exporter.Accepted, ProviderRef: "ref"},
-		{ItemID: "2", Kind: exporter.Accepted}, {ItemID: "2", Kind: exporter.Accepted},
+		{ItemID: "2", Kind: exporter.Accepted},
+		{ItemID: "2", Kind: exporter.Accepted},
 		{ItemID: "3", Kind: "paid in full"},
 	})
 	want := map[string]Answer{

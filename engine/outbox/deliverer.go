@@ -106,10 +106,14 @@ func NewDeliverer(cfg Config) (*Deliverer, error) {
 		field  string
 		absent bool
 	}{
-		{"store", cfg.Store == nil}, {"sender", cfg.Sender == nil},
+		{"store", cfg.Store == nil},
+		{"sender", cfg.Sender == nil},
 		{"destination.exporter", cfg.Destination.Exporter == ""},
-		{"routes", cfg.Routes == nil}, {"owner", cfg.Owner == ""},
-		{"now", cfg.Now == nil}, {"boottime", cfg.Boottime == nil}, {"uniform", cfg.Uniform == nil},
+		{"routes", cfg.Routes == nil},
+		{"owner", cfg.Owner == ""},
+		{"now", cfg.Now == nil},
+		{"boottime", cfg.Boottime == nil},
+		{"uniform", cfg.Uniform == nil},
 	}
 	for _, m := range missing {
 		if m.absent {
@@ -154,7 +158,7 @@ func (d *Deliverer) Run(ctx context.Context) error {
 		case err != nil:
 			failures++
 			wait = max(wait, min(d.cfg.Retry.Backoff(failures, d.cfg.Uniform), time.Minute))
-			d.cfg.Logger.Error("delivery pass", "error", err, "again_in", wait)
+			d.cfg.Logger.ErrorContext(ctx, "delivery pass", "error", err, "again_in", wait)
 		case sum.Pause > 0:
 			failures, wait = 0, sum.Pause
 		case sum.More:

@@ -113,7 +113,7 @@ func TestDeliverEffectThenLostAnswer(t *testing.T) {
 		}}
 		d := b.deliverer(s)
 		b.once(d)
-		if item := b.want(id, storage.Pending, ""); !item.Unresolved || item.NextAttemptAt.Sub(time.Now()) != 5*time.Second {
+		if item := b.want(id, storage.Pending, ""); !item.Unresolved || time.Until(item.NextAttemptAt) != 5*time.Second {
 			t.Errorf("after the lost answer: %+v", item)
 		}
 		time.Sleep(5 * time.Second)
@@ -254,7 +254,7 @@ func TestDeliverNeverSendsBeyondBudgetOrHorizon(t *testing.T) {
 	}
 }
 
-// F42, O17
+// F42, O17.
 func TestDeliverLies(t *testing.T) {
 	t.Parallel()
 	success := seen(exporter.ClassSuccess)

@@ -181,6 +181,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
+	t.Helper()
 	b := &bench{t: t, start: time.Now(), observer: &counts{}}
 	b.store = newModelStore(time.Now)
 	b.provider = newProvider(time.Now)

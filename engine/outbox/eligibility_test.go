@@ -84,7 +84,7 @@ func enqueue() Enqueue {
 	}
 }
 
-// O20, Q3, Q4
+// O20, Q3, Q4.
 func TestBuildItems(t *testing.T) {
 	t.Parallel()
 	got := BuildItems(enqueue())

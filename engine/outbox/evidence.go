@@ -82,6 +82,7 @@ func Look(exchanges []exporter.Exchange) Seen {
 		switch s.Class {
 		case exporter.ClassSuccess, exporter.ClassDuplicateOwn, exporter.ClassIndefinite:
 			s.OpenBefore = true
+		default: // proves that it had no effect
 		}
 		s.Class, s.Last, s.Mendable = known(x.Class), x, x.Mendable
 	}

@@ -39,7 +39,7 @@ func (v vector) identity() storage.Identity {
 	}
 }
 
-// O6, Q5
+// O6, Q5.
 func TestIdentifierGolden(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("testdata/identity.golden.json")
@@ -125,7 +125,7 @@ func TestIdentifierIsInjective(t *testing.T) {
 	})
 }
 
-// O7
+// O7.
 func TestWindowRef(t *testing.T) {
 	t.Parallel()
 	period := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)

@@ -2,8 +2,8 @@ package outbox
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -59,7 +59,7 @@ func newWorld(items int) *world {
 	w.store, w.provider = newModelStore(clock), newProvider(clock)
 	for i := range items {
 		w.ids = append(w.ids, w.store.add(storage.ClaimedItem{
-			Identity: storage.Identity{Tenant: "t", SubjectRef: fmt.Sprint(i)}, RouteID: 7, AttemptBudget: machineBudget,
+			Identity: storage.Identity{Tenant: "t", SubjectRef: strconv.Itoa(i)}, RouteID: 7, AttemptBudget: machineBudget,
 			Event:   storage.Event{Quantity: decimal.One, OccurredAt: noon},
 			Mapping: storage.Mapping{Content: json.RawMessage(`{}`)},
 		}))
@@ -72,7 +72,7 @@ func (w *world) claim(t *rapid.T, i int) {
 		return
 	}
 	claim, err := w.store.Claim(t.Context(), storage.ClaimRequest{
-		Owner: fmt.Sprint(i), Routes: []int64{7}, Limit: 2, Lease: machineLease, Horizon: machineHorizon,
+		Owner: strconv.Itoa(i), Routes: []int64{7}, Limit: 2, Lease: machineLease, Horizon: machineHorizon,
 	})
 	if err != nil {
 		t.Fatal(err)

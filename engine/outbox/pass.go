@@ -18,14 +18,14 @@ const releaseDelay = time.Second
 // or a fault was injected; what was leased then comes back when its lease ends.
 func (d *Deliverer) Once(ctx context.Context) (Summary, error) {
 	p := &pass{Deliverer: d, sum: Summary{States: make(map[storage.ItemState]int)}}
-	if p.sum.Pause = d.pauseLeft(); p.sum.Pause > 0 || ctx.Err() != nil {
-		return p.sum, nil
-	}
-	err := p.run(ctx)
-	if err != nil {
-		err = fmt.Errorf("deliver to %s: %w", d.cfg.Destination.Exporter, err)
-	}
 	p.sum.Pause = d.pauseLeft()
+	var err error
+	if p.sum.Pause == 0 && ctx.Err() == nil {
+		if err = p.run(ctx); err != nil {
+			err = fmt.Errorf("deliver to %s: %w", d.cfg.Destination.Exporter, err)
+		}
+		p.sum.Pause = d.pauseLeft()
+	}
 	return p.sum, err
 }
 
@@ -203,7 +203,7 @@ func (p *pass) deliver(ctx context.Context, batch []work) error {
 	cancel()
 	p.sum.Sent += len(batch)
 	if report.Err != nil {
-		p.cfg.Logger.Warn("exporter call", "error", report.Err, "items", len(batch))
+		p.cfg.Logger.WarnContext(ctx, "exporter call", "error", report.Err, "items", len(batch))
 	}
 	answers, foreign := Answers(ids, report.Outcomes)
 	r := results{report: report, answers: answers, seen: make(map[string]Seen, len(ids)), began: began, ended: ended}
@@ -273,6 +273,7 @@ func (p *pass) judge(r results) bool {
 			if said == Said(exporter.RateLimited) {
 				limited, asked = true, max(asked, r.asked(id))
 			}
+		default: // says nothing of the destination
 		}
 	}
 	now := p.cfg.Boottime()

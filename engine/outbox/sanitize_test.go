@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// O5, A-T11
+// O5, A-T11.
 func TestSanitize(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, in, want string }{

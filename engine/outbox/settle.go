@@ -65,6 +65,7 @@ func (d Decision) Transition(c storage.ClaimedItem) storage.Transition {
 	case storage.Accepted:
 		settled := true
 		move.Set.AcceptedNow, move.Set.Settled = true, &settled
+	default:
 	}
 	if d.QuarantineReason != "" {
 		reason := d.QuarantineReason
@@ -160,7 +161,7 @@ func (p *pass) write(ctx context.Context, moves []storage.Transition) error {
 			continue
 		}
 		stale++
-		p.cfg.Logger.Warn("stale worker: lease lost before the outcome was written",
+		p.cfg.Logger.WarnContext(ctx, "stale worker: lease lost before the outcome was written",
 			"item_id", m.ItemID, "lease_token", *m.Expect.LeaseToken, "state", m.Set.State)
 	}
 	if stale > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ func (f flaky) Transition(ctx context.Context, moves []storage.Transition) ([]st
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { soak(t, seed) })
 		})
@@ -49,6 +50,7 @@ func TestSoak(t *testing.T) {
 }
 
 func soak(t *testing.T, seed uint64) {
+	t.Helper()
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 1))
 	well := false
@@ -65,21 +67,25 @@ func soak(t *testing.T, seed uint64) {
 		b.store.add(sample(fmt.Sprint("req_", i), time.Now()))
 	}
 	answer := func(ctx context.Context, it SendItem) reply {
+		luck := intn(100)
+		if !chance(32) {
+			luck = 100
+		}
 		switch {
-		case chance(8):
+		case luck < 25:
 			return indefinite
-		case chance(8):
+		case luck < 50:
 			honest(b.provider)(ctx, it)
 			return indefinite
-		case chance(5):
+		case luck < 65:
 			r := honest(b.provider)(ctx, it)
 			time.Sleep(200 * time.Second)
 			return r
-		case chance(3):
+		case luck < 75:
 			return reply{exporter.RateLimited, seen(exporter.ClassThrottled)}
-		case chance(3):
+		case luck < 85:
 			panic("boom")
-		case chance(5):
+		case luck < 100:
 			return reply{exporter.Retry, seen(exporter.ClassNotSent)}
 		}
 		return honest(b.provider)(ctx, it)

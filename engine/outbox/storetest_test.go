@@ -144,7 +144,7 @@ func reclaim(r *modelRow, now time.Time, horizon time.Duration) string {
 		}
 	}
 	late := i.FirstUnresolvedAt.IsZero() || now.Sub(i.FirstUnresolvedAt) > horizon
-	code := ""
+	var code string
 	switch {
 	case i.Attempts >= i.AttemptBudget:
 		code = storage.CodeAttemptsExhausted
