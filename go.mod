@@ -2,7 +2,7 @@ module github.com/fencepost/fencepost
 
 go 1.26.0
 
-toolchain go1.26.8
+toolchain go1.26.10
 
 require (
 	github.com/aperturerobotics/protobuf-go-lite v0.14.0

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,6 +79,9 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 		_ = ln.Close()
 		return err
 	}
+	// Loading the exporter leaves tens of megabytes of garbage that an idle
+	// server would keep for minutes.
+	debug.FreeOSMemory()
 	srv := &http.Server{
 		Handler: h.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
