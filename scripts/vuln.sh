@@ -13,6 +13,10 @@ if [[ ! -f $db/index/modules.json ]]; then
   "$index" -out "$db" -vulns "$dir/data/osv" >/dev/null
 fi
 echo "vulnerability database $version"
+# What is judged is the toolchain that go.mod asks for, also where an older one
+# is installed and GOTOOLCHAIN=local keeps it.
+GOTOOLCHAIN=$(awk '$1 == "toolchain" {print $2}' go.mod)
+export GOTOOLCHAIN
 out=$("$check" -db "file://$db" ./... 2>&1) && { tail -n 3 <<<"$out"; exit 0; }
 found=$(grep -oE '^Vulnerability #[0-9]+: GO-[0-9]+-[0-9]+' <<<"$out" | grep -oE 'GO-[0-9]+-[0-9]+' | sort -u || true)
 new=$(comm -23 <(echo "$found") <(grep -oE '^GO-[0-9]+-[0-9]+' tools/vulndb/accepted.txt | sort -u))
