@@ -259,6 +259,10 @@ func TestSendableSubject(t *testing.T) {
 	if n := len(items(t, a)); n != 1 {
 		t.Errorf("%d items, want 1", n)
 	}
+	// Nothing of it is left to stand in the way of the next one.
+	e4 := event("acme", "e4", "1")
+	record(t, a, storage.RecordRequest{RoutesRevision: rev, Units: []storage.Unit{plain(e4, item(e4, route, "m1"))}})
+	wantIDs(t, claim(t, a, route), 2)
 	checkCounts(t, a)
 }
 

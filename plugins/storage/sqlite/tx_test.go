@@ -18,14 +18,15 @@ var errOwn = errors.New("the caller changed its mind")
 // orders counts the rows of the caller's own table.
 func orders(t *testing.T, a *Adapter) int {
 	t.Helper()
-	w := <-a.writer
-	defer func() { a.writer <- w }()
-	got, err := w.pragma("SELECT count(*) FROM orders")
+	n := 0
+	err := a.read(t.Context(), "count orders", func(c *conn) error {
+		got, err := c.pragma("SELECT count(*) FROM orders")
+		if err == nil {
+			_, err = fmt.Sscan(got, &n)
+		}
+		return err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	var n int
-	if _, err := fmt.Sscan(got, &n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -255,4 +256,25 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("totals %s, want %s", got, want)
 	}
 	checkCounts(t, a)
+}
+
+// A COMMIT that fails is unavailable, whatever SQLite calls it; nothing of the
+// transaction is left and the store works on.
+func TestFailedCommit(t *testing.T) {
+	t.Parallel()
+	a := open(t, newClock())
+	sqlExec(t, a.path, `CREATE TABLE parents (id INTEGER PRIMARY KEY);
+CREATE TABLE orders (id INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)`)
+	err := a.WithTx(t.Context(), func(tx *Tx) error {
+		_, err := tx.Store().PutSubscription(t.Context(), storage.Subscription{Tenant: "acme"})
+		return errors.Join(err, sqlitex.ExecuteTransient(tx.Conn(), "INSERT INTO orders VALUES (1)", nil))
+	})
+	wantError(t, err, sdk.TagUnavailable, "constraint", "commit")
+	if subs, err := a.Subscriptions(t.Context(), []string{"acme"}); err != nil || len(subs) != 0 {
+		t.Errorf("%+v, %v", subs, err)
+	}
+	if n := orders(t, a); n != 0 {
+		t.Errorf("%d orders", n)
+	}
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(event("acme", "e1", "1"))}})
 }
