@@ -2,6 +2,275 @@
 
 package faults
 
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/config"
+	"github.com/fencepost/fencepost/plugins/exporters/stripe/module"
+	"github.com/fencepost/fencepost/plugins/sdk/fault"
+	"github.com/fencepost/fencepost/plugins/storage/sqlite"
+)
+
+// pairVar makes a run of this test binary a server of two hosts on one store;
+// it names the configuration. A SQLite store belongs to one process, so two
+// deliverers that compete for it live in one.
 const pairVar = "FENCEPOST_FAULTS_PAIR"
 
-func servePair() int { return 0 }
+// servePair is the main function of such a run.
+func servePair() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if err := runPair(ctx, os.Getenv(pairVar), log); err != nil {
+		log.Error("pair", "error", err)
+		return 1
+	}
+	return 0
+}
+
+func runPair(ctx context.Context, path string, log *slog.Logger) error {
+	if !fault.Enabled {
+		return fmt.Errorf("a build without faults")
+	}
+	settings, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	store, err := sqlite.Open(ctx, sqlite.Config{Path: settings.Storage.DSN, Migrate: true, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	var addresses []string
+	for range 2 {
+		h, err := host.Open(ctx, host.Config{
+			Settings: settings, Store: store, Version: "pair", Getenv: os.LookupEnv, Logger: log,
+			Builtins: host.Builtins{Exporters: map[string]func() ([]byte, error){"stripe": module.Bytes}},
+		})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = h.Close(context.Background()) }()
+		var lc net.ListenConfig
+		ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		srv := &http.Server{Handler: h.Handler(), ReadHeaderTimeout: patience}
+		go func() { _ = srv.Serve(ln) }()
+		defer func() { _ = srv.Close() }()
+		addresses = append(addresses, "http://"+ln.Addr().String())
+	}
+	for _, a := range addresses {
+		log.Info("serving", "address", a)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// pair starts two deliverers on the rig's store and waits until they serve.
+func (r *rig) pair(rules string) *server {
+	r.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s := r.launchAs(rules, self)
+	if !s.serving() {
+		r.t.Fatalf("the pair ended before it served: %v", s.err)
+	}
+	r.server = s
+	return s
+}
+
+// stale sums the counter of stale workers over both hosts.
+func (r *rig) stale() int {
+	r.t.Helper()
+	sum := 0
+	base := r.server.base
+	defer func() { r.server.base = base }()
+	for _, line := range r.server.logged("serving") {
+		r.server.base, _ = line["address"].(string)
+		var page string
+		if err := r.call(http.MethodGet, "/metrics", "", nil, &page); err != nil {
+			r.t.Fatal(err)
+		}
+		for row := range strings.Lines(page) {
+			if !strings.HasPrefix(row, "fencepost_outbox_stale_worker_total{") {
+				continue
+			}
+			n, err := strconv.Atoi(strings.TrimSpace(row[strings.LastIndexByte(row, ' '):]))
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
+
+// shortLease is long enough for a new instance of the exporter on a machine
+// that does other things too: three quarters of it are for sending.
+func shortLease() settings {
+	s := defaults()
+	s.lease = "3s"
+	return s
+}
+
+// F05, P3: a worker stands still between the provider's answer and its write
+// for longer than its lease. The other worker settles the item; the first one
+// writes nothing, is counted, and its attempt is logged as fenced.
+func TestStoppedWorkerWritesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shortLease())
+	r.subscribe()
+	r.load(events("e", 1))
+	release := filepath.Join(r.dir, "release")
+	s := r.pair("d8=block(" + release + ")@n1")
+	eventually(t, "the other worker settles the item", func() bool { return r.stats().States["accepted"] == 1 })
+	s.faulted("d8", "block")
+	if n := r.stale(); n != 0 {
+		t.Errorf("%d stale workers before the first one went on", n)
+	}
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first worker is told that it is stale", func() bool { return r.stats().StaleWorkers == 1 })
+	if n := r.stale(); n != 1 {
+		t.Errorf("the metric counts %d stale workers", n)
+	}
+	b := r.audit()
+	b.accepted(r)
+	it := b.items[0]
+	log := b.attempts[it.id]
+	if len(log) != 2 || log[0].fenced == log[1].fenced || log[0].owner == log[1].owner {
+		t.Errorf("attempts %+v: want two by two owners, one of them fenced", log)
+	}
+	if e, _ := r.double.Entry(account, false, it.identifier); e.TimesSeen != 2 || e.Charges != 1 {
+		t.Errorf("sent %d times, charged %d times", e.TimesSeen, e.Charges)
+	}
+}
+
+// F05, F33, R1: the same, and the provider refuses the second worker. The
+// refusal says nothing of the first attempt, which was charged: uncertain, and
+// the fact that the first worker saw is in the log.
+func TestRefusalOfTheNewHolderIsUncertain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shortLease())
+	r.subscribe()
+	r.load(events("e", 1))
+	r.faults("before:refuse@n2")
+	release := filepath.Join(r.dir, "release")
+	s := r.pair("d8=block(" + release + ")@n1")
+	eventually(t, "the new holder settles the item", func() bool { return r.stats().States["uncertain"] == 1 })
+	s.faulted("d8", "block")
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first worker is told that it is stale", func() bool { return r.stats().StaleWorkers == 1 })
+	b := r.audit()
+	r.fired()
+	it := b.items[0]
+	if it.state != "uncertain" || it.code != "refused_while_unresolved" || !it.unresolved {
+		t.Errorf("the item is %s (%s), unresolved %t", it.state, it.code, it.unresolved)
+	}
+	log := b.attempts[it.id]
+	if len(log) != 2 || !log[1].fenced || log[1].decided != "accepted" || log[1].class != "success" {
+		t.Errorf("attempts %+v: want the success that came too late in the log", log)
+	}
+	if n := r.double.Ledger().Charges; n != 1 {
+		t.Errorf("%d charges", n)
+	}
+}
+
+// F05 with real signals: the process is stopped with SIGSTOP for longer than
+// the lease, at each point of the exchange, while two workers compete.
+func TestStoppedProcess(t *testing.T) {
+	t.Parallel()
+	for _, label := range []string{"d4", "d5", "d6", "d7", "d8", "d9"} {
+		rule := label + "=stop(4500ms)@n2"
+		if label > "d7" {
+			rule = label + "=stop(4500ms)@n1" // once for a page, not for an item
+		}
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, shortLease())
+			r.subscribe()
+			r.load(events("e", 10))
+			s := r.pair(rule)
+			r.drain()
+	s.faulted(label, "stop")
+			b := r.audit()
+			if n := b.accepted(r); n != 10 {
+				t.Errorf("%d items", n)
+			}
+			l := r.double.Ledger()
+			t.Logf("%s: %d requests, %d charges, %d duplicates refused", label, l.Requests, l.Charges, l.DuplicatesRefused)
+		})
+	}
+}
+
+// F26: a provider that is slower than the lease is sent the item twice and
+// charges once.
+func TestProviderSlowerThanTheLease(t *testing.T) {
+	t.Parallel()
+	for name, serial := range map[string]int{"one at a time": 1, "at once": -1} {
+		t.Run(subtest(name), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, shortLease(), withSerialLimit(serial))
+			r.subscribe()
+			r.load(events("e", 1))
+			r.faults("before:slow(delay=4500ms)@n1")
+			r.pair("")
+			r.drain()
+			it := r.read().items[0]
+			eventually(t, "the slow request ends", func() bool {
+				e, _ := r.double.Entry(account, false, it.identifier)
+				return e.TimesSeen >= 2
+			})
+			r.fired()
+			b := r.audit()
+			b.accepted(r)
+			settled := 0
+			for _, a := range b.attempts[it.id] {
+				if !a.fenced && a.decided == "accepted" {
+					settled++
+				}
+			}
+			if settled != 1 {
+				t.Errorf("attempts %+v: %d accepted", b.attempts[it.id], settled)
+			}
+			t.Logf("%d attempts", len(b.attempts[it.id]))
+		})
+	}
+}
+
+// F33, R1, in the order in which the model found it: the first request is still
+// on its way when the second is refused, and lands afterwards.
+func TestRefusedWhileTheFirstRequestIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, shortLease())
+	r.subscribe()
+	r.load(events("e", 1))
+	r.faults("before:slow(delay=7s)@n1; before:refuse@n2")
+	r.pair("")
+	r.drain()
+	if b := r.read(); b.items[0].state != "uncertain" || b.items[0].code != "refused_while_unresolved" {
+		t.Errorf("%s (%s)", b.items[0].state, b.items[0].code)
+	}
+	eventually(t, "the first request lands", func() bool { return r.double.Ledger().Charges == 1 })
+	r.fired()
+	r.audit() // rejected with a charge would be a lie
+}

@@ -94,6 +94,10 @@ func newDouble(t *testing.T, change ...func(*stripedouble.Config)) *stripedouble
 	return d
 }
 
+func withSerialLimit(n int) func(*stripedouble.Config) {
+	return func(c *stripedouble.Config) { c.SerialLimit = n }
+}
+
 // exporterYAML is one exporter that reports to a double.
 func exporterYAML(name, url, caFile string, s settings) string {
 	return fmt.Sprintf(`  - name: %s

@@ -48,7 +48,7 @@ func (r *rig) launchAs(rules, program string, args ...string) *server {
 	}
 	defer func() { _ = out.Close() }()
 	s.cmd = exec.Command(program, args...)
-	s.cmd.Env = append(r.env(), "FENCEPOST_FAULTS="+rules, "FENCEPOST_FAULTS_LOG="+s.faultLog)
+	s.cmd.Env = append(r.env(), "FENCEPOST_FAULTS="+rules, "FENCEPOST_FAULTS_LOG="+s.faultLog, pairVar+"="+r.config())
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	if err := s.cmd.Start(); err != nil {
 		r.t.Fatal(err)
@@ -70,7 +70,7 @@ func (r *rig) launchAs(rules, program string, args ...string) *server {
 }
 
 func (r *rig) env() []string {
-	return append(os.Environ(), keyVar+"="+r.key, "HOME="+os.Getenv("HOME"))
+	return append(os.Environ(), keyVar+"="+r.key)
 }
 
 // tail is the end of a file, for a failing test's output.
