@@ -180,9 +180,19 @@ func (x *exporterRuntime) send(ctx context.Context, batch []byte) ([]byte, error
 	if x.http == nil { // before Describe was answered nothing may be sent
 		return nil, errors.New("the http capability is not open yet")
 	}
+	// The requests end before the call does, so that the plugin can still read
+	// the answers that did come: a call that is cut answers for no item.
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-readingTime(time.Until(deadline))))
+		defer cancel()
+	}
 	responses, err := x.http.Send(ctx, requests)
 	return wirev1.EncodeResponses(responses, err), nil
 }
+
+// readingTime is what a plugin gets of the time left to make outcomes of answers.
+func readingTime(left time.Duration) time.Duration { return min(max(left/8, 0), 5*time.Second) }
 
 // call performs one method of the plugin and counts it.
 func (x *exporterRuntime) call(ctx context.Context, method wirev1.Method, request []byte) ([]byte, error) {
