@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fencepost/fencepost/internal/stripedouble"
 )
 
 // The answer to a charge has the shape of Stripe's billing.meter_event, and

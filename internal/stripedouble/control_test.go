@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/fencepost/fencepost/internal/stripedouble"
 )
 
 // Point 1: the ledger over HTTP is the ledger in Go, totals are exact sums.

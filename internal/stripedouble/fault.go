@@ -158,7 +158,7 @@ func parseRule(s string) (rule, error) {
 	ph, rest, ok := strings.Cut(s, ":")
 	r.phase = phase(ph)
 	if !ok || (r.phase != before && r.phase != after) {
-		return r, errors.New("must begin with before: or after:")
+		return r, errors.New("the phase, before or after, and a colon come first")
 	}
 	end := strings.IndexAny(rest, "(@")
 	if end < 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -75,8 +76,7 @@ func (s *Server) meterEvents(w http.ResponseWriter, r *http.Request) {
 	s.stats.requests.Add(1)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if !errors.As(err, &tooLarge) {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); !tooLarge {
 			return // the client went away in the middle of its request
 		}
 		rq.badForm = errors.New("the request is too large")
@@ -143,34 +143,25 @@ func (s *Server) judge(rq *request) answer {
 
 // authenticate sets mode and account.
 func (s *Server) authenticate(rq *request) *apiError {
-	key, basic := "", false
-	if key, _, basic = rq.BasicAuth(); !basic {
+	key, _, basic := rq.BasicAuth()
+	if !basic {
 		key, _ = strings.CutPrefix(rq.Header.Get("Authorization"), "Bearer ")
 	}
 	if key == "" {
 		return noKey()
 	}
 	live, ok := keyMode(key)
-	if !ok || (s.cfg.Keys != nil && !contains(s.cfg.Keys, key)) {
+	if !ok || (s.cfg.Keys != nil && !slices.Contains(s.cfg.Keys, key)) {
 		return wrongKey(key)
 	}
 	rq.live, rq.account = live, s.cfg.Account
 	if a := rq.Header.Get("Stripe-Account"); a != "" && a != s.cfg.Account {
-		if !strings.HasPrefix(a, "acct_") || len(a) > maxNameLength || !utf8.ValidString(a) || (s.cfg.Accounts != nil && !contains(s.cfg.Accounts, a)) {
+		if !strings.HasPrefix(a, "acct_") || len(a) > maxNameLength || !utf8.ValidString(a) || (s.cfg.Accounts != nil && !slices.Contains(s.cfg.Accounts, a)) {
 			return noSuchAccount(a)
 		}
 		rq.account = a
 	}
 	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *Server) refuse(rq *request, e *apiError) answer {

@@ -123,20 +123,6 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// awaitFired polls until a rule has fired.
-func awaitFired(t *testing.T, r *rig, rule string) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for r.FaultsFired()[rule] == 0 {
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("rule %s never fired: %v", rule, r.FaultsFired())
-		}
-	}
-}
-
 // A key is forgotten after a day.
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()

@@ -117,6 +117,9 @@ func openJournal(dir string, syncWrites bool, replay func(record)) (*journal, er
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
+	if err := lockFile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("ledger is in use by another stripe double: %w", err), f.Close())
+	}
 	size, err := load(f, replay)
 	if err == nil {
 		err = f.Truncate(size)
@@ -125,7 +128,7 @@ func openJournal(dir string, syncWrites bool, replay func(record)) (*journal, er
 		err = errors.Join(f.Sync(), syncDir(dir))
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, unlockFile(f), f.Close())
 	}
 	j := &journal{f: f, sync: syncWrites, appended: size, durable: size}
 	j.written = sync.NewCond(&j.mu)
@@ -134,9 +137,6 @@ func openJournal(dir string, syncWrites bool, replay func(record)) (*journal, er
 
 // load returns the length of the file without an unfinished last line.
 func load(f *os.File, replay func(record)) (int64, error) {
-	if err := lockFile(f); err != nil {
-		return 0, fmt.Errorf("ledger is in use by another stripe double: %w", err)
-	}
 	// The reader's size bounds a line, so that a file that is no ledger does
 	// not fill the memory.
 	r := bufio.NewReaderSize(f, maxLineBytes)
@@ -234,7 +234,7 @@ func (j *journal) close() error {
 	j.mu.Lock()
 	mark := j.appended
 	j.mu.Unlock()
-	return errors.Join(j.wait(mark), j.f.Close())
+	return errors.Join(j.wait(mark), unlockFile(j.f), j.f.Close())
 }
 
 func syncDir(dir string) error {

@@ -13,3 +13,7 @@ import (
 func lockFile(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
+
+// unlockFile lets go at once. Closing is not enough: a child that another
+// goroutine is just starting holds a copy of the file until it executes.
+func unlockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }

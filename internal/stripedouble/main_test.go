@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/internal/stripedouble"
 	"go.uber.org/goleak"
+
+	"github.com/fencepost/fencepost/internal/stripedouble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,8 +111,13 @@ func event(identifier string, changes ...string) url.Values {
 	return v
 }
 
-// post sends a form with headers given as name, value pairs.
+// post sends a form with headers given as name, value pairs, "" deletes.
 func (r *rig) post(form url.Values, header ...string) reply {
+	r.t.Helper()
+	return r.do(r.request(form, header...))
+}
+
+func (r *rig) request(form url.Values, header ...string) *http.Request {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.URL()+"/v1/billing/meter_events", strings.NewReader(form.Encode()))
 	if err != nil {
@@ -127,7 +133,7 @@ func (r *rig) post(form url.Values, header ...string) reply {
 			req.Header.Set(header[i], header[i+1])
 		}
 	}
-	return r.do(req)
+	return req
 }
 
 func (r *rig) do(req *http.Request) reply {
@@ -175,19 +181,43 @@ func newMovable() *movable {
 func (m *movable) now() time.Time       { return time.UnixMicro(m.at.Load()).UTC() }
 func (m *movable) move(d time.Duration) { m.at.Add(d.Microseconds()) }
 
-// awaitFile polls until another process has written a file.
-func awaitFile(t *testing.T, path string) string {
+// patience is how long a poll for another goroutine or process may take on a
+// machine that is busy with other things.
+const patience = time.Minute
+
+// await polls until something has happened.
+func await(t *testing.T, what string, happened func() bool) {
 	t.Helper()
+	tick, late := time.NewTicker(time.Millisecond), time.NewTimer(patience)
+	defer tick.Stop()
+	defer late.Stop()
+	for !happened() {
+		select {
+		case <-tick.C:
+		case <-late.C:
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// awaitFired polls until a rule has fired.
+func awaitFired(t *testing.T, r *rig, rule string) {
+	t.Helper()
+	await(t, "fault "+rule, func() bool { return r.FaultsFired()[rule] > 0 })
+}
+
+// awaitFile polls until another process has written a file or ended.
+func awaitFile(path string, ended <-chan struct{}) (string, bool) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if b, err := os.ReadFile(path); err == nil {
-			return string(b)
+			return string(b), true
 		}
 		select {
 		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("%s was never written", path)
+		case <-ended:
+			return "", false
 		}
 	}
 }
@@ -224,5 +254,5 @@ func postTo(t *testing.T, client *http.Client, base, id string, customer int) bo
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
-	return err == nil && resp.StatusCode == 200
+	return err == nil && resp.StatusCode == http.StatusOK
 }

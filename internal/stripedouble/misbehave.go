@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,8 +154,8 @@ func (s *Server) raw(w http.ResponseWriter, f *rule, a answer) {
 	case kindTruncate:
 		_, _ = conn.Write(append(head, a.body[:len(a.body)/2]...))
 	case kindDup:
-		whole := append(head, a.body...)
-		_, _ = conn.Write(append(whole, whole...))
+		whole := slices.Concat(head, a.body)
+		_, _ = conn.Write(slices.Concat(whole, whole))
 	case kindHeaders:
 		end := bytes.Index(head, []byte("\r\n")) + 2
 		line := "X-Padding: " + strings.Repeat("x", 1000) + "\r\n"

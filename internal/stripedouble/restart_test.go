@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/fencepost/fencepost/internal/stripedouble"
 )
 
 // durable is what of a ledger survives a restart.
@@ -170,6 +171,7 @@ func TestHelperServer(t *testing.T) {
 	if dir == "" {
 		t.Skip("only as a child of TestKill")
 	}
+	t.Parallel()
 	s, err := stripedouble.New(stripedouble.Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
@@ -197,10 +199,20 @@ func TestKill(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperServer$")
 		cmd.Env = append(os.Environ(), helperDir+"="+dir)
 		_ = os.Remove(filepath.Join(dir, "url"))
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		url := awaitFile(t, filepath.Join(dir, "url"))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = cmd.Wait() // killed, or output says why not
+		}()
+		url, ok := awaitFile(filepath.Join(dir, "url"), ended)
+		if !ok {
+			t.Fatalf("the server ended by itself: %s", &output)
+		}
 		client := clientFor(t, filepath.Join(dir, "ca.pem"))
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -226,12 +238,21 @@ func TestKill(t *testing.T) {
 				}
 			})
 		}
-		<-enough
+		allFailed := make(chan struct{})
+		go func() {
+			defer close(allFailed)
+			wg.Wait()
+		}()
+		select {
+		case <-enough:
+		case <-allFailed:
+			t.Error("every worker failed before the kill")
+		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // killed
-		wg.Wait()
+		<-ended
+		<-allFailed
 		client.CloseIdleConnections()
 	}
 	s, err := stripedouble.New(stripedouble.Config{Dir: dir})

@@ -1,6 +1,7 @@
 package stripedouble
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,7 +132,7 @@ func (f *faultState) forget() {
 // counts returns by rule how often it fired; rules that never did are 0.
 func (f *faultState) counts() map[string]int64 {
 	f.mu.Lock()
-	all := append(f.past[:len(f.past):len(f.past)], f.current.Load())
+	all := slices.Concat(f.past, []*schedule{f.current.Load()})
 	f.mu.Unlock()
 	out := map[string]int64{}
 	for _, s := range all {

@@ -10,12 +10,14 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fencepost/fencepost/internal/tlscert"
 	"golang.org/x/time/rate"
+
+	"github.com/fencepost/fencepost/internal/tlscert"
 )
 
 const (
@@ -112,7 +114,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	go s.serve(ln)
 	s.unwatch = context.AfterFunc(ctx, func() { _ = s.Close() })
-	s.cfg.Logger.Info("stripe double started", "url", s.urlLocked(), "ca_file", s.CAFile(), "events", len(b.entries))
+	s.cfg.Logger.InfoContext(ctx, "stripe double started", "url", s.urlLocked(), "ca_file", s.CAFile(), "events", len(b.entries))
 	return nil
 }
 
@@ -204,7 +206,7 @@ func (s *Server) urlLocked() string {
 	if tcp.IP.IsUnspecified() {
 		host = "localhost"
 	}
-	return "https://" + net.JoinHostPort(host, fmt.Sprint(tcp.Port))
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
 // CAFile is the path of the CA certificate: what ca_file names. The file

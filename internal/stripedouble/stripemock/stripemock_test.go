@@ -12,9 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/fencepost/fencepost/internal/stripedouble/stripemock"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,6 +112,7 @@ func TestDoubleAgreesWithOpenAPI(t *testing.T) {
 		{"unknown route", "s", "sk_test_123", good, 404},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			for name, got := range map[string]func() (int, string){
 				"stripe-mock": func() (int, string) { return status(t, toMock, path(t, mock.URL(), c.path), c.key, c.form) },
 				"double":      func() (int, string) { return status(t, toDouble, path(t, double.URL(), c.path), c.key, c.form) },
