@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -96,7 +95,6 @@ func (a *app) openAPI(ctx context.Context, recording bool) (*client, error) {
 			return nil, cerr
 		}
 		if c.alive(ctx) {
-			fmt.Fprintln(a.err, "the store is held by another process; using the server at "+cfg.Listen)
 			return c, nil
 		}
 		return nil, err

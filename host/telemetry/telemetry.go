@@ -40,11 +40,14 @@ type Metrics struct {
 	stats storage.OutboxStats
 }
 
+// secondsBuckets reach from a transaction on a fast disk to a lease.
+var secondsBuckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}
+
 // New returns metrics with a registry of their own; nothing global is touched.
 func New() (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	exp, err := otelprom.New(otelprom.WithRegisterer(m.registry))
+	exp, err := otelprom.New(otelprom.WithRegisterer(m.registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("prometheus exporter: %w", err)
 	}
@@ -65,7 +68,8 @@ func (m *Metrics) instruments(mt metric.Meter) error {
 		return c
 	}
 	seconds := func(name, desc string) metric.Float64Histogram {
-		h, e := mt.Float64Histogram(name, metric.WithDescription(desc), metric.WithUnit("s"))
+		h, e := mt.Float64Histogram(name, metric.WithDescription(desc), metric.WithUnit("s"),
+			metric.WithExplicitBucketBoundaries(secondsBuckets...))
 		if e != nil {
 			err = e
 		}
