@@ -270,7 +270,9 @@ func honest(it storedItem, charges int) string {
 			return "what is refused or held back is not charged"
 		}
 	case "pending", "uncertain":
-		if charges != 0 && !it.unresolved {
+		// A provider that charges and says that it did not even look makes
+		// its own duplicate foreign; somebody has to look at that.
+		if charges != 0 && !it.unresolved && it.code != "foreign_duplicate" {
 			return "what took effect and is not settled is unresolved"
 		}
 	}

@@ -173,11 +173,14 @@ func (r *rig) load(events []event) {
 	}
 }
 
-// subscribe names the tenant's customer, while no server runs.
+// subscribe names the tenant's customer at each exporter, while no server runs.
 func (r *rig) subscribe(customers ...string) {
 	r.t.Helper()
+	if len(customers) == 0 {
+		customers = []string{"stripe=cus_acme"}
+	}
 	args := []string{"subscriptions", "put", tenant}
-	for _, c := range append([]string{"stripe=cus_acme"}, customers...) {
+	for _, c := range customers {
 		args = append(args, "--customer", c)
 	}
 	if _, diag, err := r.run(args...); err != nil {

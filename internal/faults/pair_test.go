@@ -211,7 +211,7 @@ func TestStoppedProcess(t *testing.T) {
 			r.load(events("e", 10))
 			s := r.pair(rule)
 			r.drain()
-	s.faulted(label, "stop")
+			s.faulted(label, "stop")
 			b := r.audit()
 			if n := b.accepted(r); n != 10 {
 				t.Errorf("%d items", n)

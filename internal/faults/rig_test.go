@@ -50,6 +50,7 @@ type rig struct {
 	others   map[string]*stripedouble.Server // of exporters beside "stripe"
 	server   *server
 	starts   int
+	rounds   int
 	key      string
 
 	mu sync.Mutex
@@ -99,7 +100,11 @@ func withSerialLimit(n int) func(*stripedouble.Config) {
 }
 
 // exporterYAML is one exporter that reports to a double.
-func exporterYAML(name, url, caFile string, s settings) string {
+func exporterYAML(name, account string, d *stripedouble.Server, s settings) string {
+	url := d.URL()
+	if s.baseURL != "" {
+		url = s.baseURL
+	}
 	return fmt.Sprintf(`  - name: %s
     plugin: builtin:stripe
     account: %s
@@ -111,17 +116,13 @@ func exporterYAML(name, url, caFile string, s settings) string {
     rate: %d
     concurrency: %d
     mapping: {version: 1, features: {tokens: {event_name: llm_tokens}, context_tokens: {event_name: llm_context_tokens}, generated_tokens: {event_name: llm_generated_tokens}}}
-`, name, account, s.mode, keyVar, url, caFile, s.rate, s.concurrency)
+`, name, account, s.mode, keyVar, url, d.CAFile(), s.rate, s.concurrency)
 }
 
 // configure writes the configuration file.
 func (r *rig) configure() {
 	r.t.Helper()
 	s := r.settings
-	url := r.double.URL()
-	if s.baseURL != "" {
-		url = s.baseURL
-	}
 	text := fmt.Sprintf(`storage: {plugin: "builtin:sqlite", dsn: %q}
 listen: 127.0.0.1:0
 state_dir: %q
@@ -131,7 +132,7 @@ meters:
 outbox: {tick: 20ms, page: %d, lease: %s, base: %s, cap: %s, attempts: %d, rate_limit_delay: %s}
 exporters:
 %s%s`, r.store(), filepath.Join(r.dir, "state"), s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
-		exporterYAML("stripe", url, r.double.CAFile(), s), s.extra)
+		exporterYAML("stripe", account, r.double, s), s.extra)
 	if err := os.WriteFile(r.config(), []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
