@@ -18,6 +18,7 @@ const (
 	reasonNoCall            = "no_call"
 	reasonCallEnded         = "call_ended"
 	reasonItemUnknown       = "item_unknown"
+	reasonItemsMissing      = "items_missing"
 	reasonIdentifierMissing = "identifier_missing"
 	reasonTooManyRequests   = "too_many_requests"
 
@@ -50,6 +51,7 @@ var sentences = map[string]string{
 	reasonNoCall:            "the plugin reported an item outside of a delivery",
 	reasonCallEnded:         "the delivery had ended",
 	reasonItemUnknown:       "the plugin reported an item that it was not given",
+	reasonItemsMissing:      "the plugin sent a request that may have an effect and named no items",
 	reasonIdentifierMissing: "the item's identifier does not occur in the request",
 	reasonTooManyRequests:   "the plugin sent more requests than its items can need",
 	reasonThrottled:         "not sent: an earlier request of the batch was throttled",

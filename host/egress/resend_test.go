@@ -112,7 +112,8 @@ func TestRequestIsOneWrite(t *testing.T) {
 		req.Headers = append(req.Headers, capability.Header{Name: "X-A", Value: strings.Repeat("b", 2<<10)})
 	}
 	req.URL += "?q=" + strings.Repeat("c", 7<<10)
-	p, reason := client.prepare(nil, &capability.Request{Method: req.Method, URL: req.URL, Headers: req.Headers, Body: req.Body, Secrets: req.Secrets})
+	_, call := client.Begin(t.Context(), []CallItem{{ID: "i1", Identifier: testIdent}})
+	p, reason := client.prepare(call, &req)
 	if reason != "" {
 		t.Fatal(reason)
 	}

@@ -35,6 +35,11 @@ func (c *Client) prepare(call *Call, req *capability.Request) (p *prepared, reas
 	default:
 		return p, reasonMethodRefused
 	}
+	if len(p.items) == 0 && p.method != http.MethodGet && p.method != http.MethodHead {
+		// It may have an effect and would be evidence for nobody: a plugin
+		// could charge with it and deny it.
+		return p, reasonItemsMissing
+	}
 	u, hostPort, reason := parseURL(req.URL)
 	if reason != "" {
 		return p, reason
