@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -28,50 +29,48 @@ func TestRefusedRequests(t *testing.T) {
 		change func(*capability.Request)
 		reason string
 	}{
-		"other host":      {to("https://evil.example/x"), reasonHostNotGranted},
-		"other port":      {to("https://127.0.0.1/x"), reasonHostNotGranted},
-		"sub domain":      {to("https://" + host + ".evil.example/"), reasonURLInvalid},
-		"http":            {to("http://" + host + "/"), reasonNotHTTPS},
-		"file":            {to("file:///etc/passwd"), reasonURLInvalid},
-		"no scheme":       {to("//" + host + "/"), reasonNotHTTPS},
-		"user info":       {to("https://api.stripe.com@" + host + "/"), reasonUserInfo},
-		"granted as user": {to("https://" + host + "@evil.example/"), reasonUserInfo},
-		"empty user":      {to("https://@" + host + "/"), reasonUserInfo},
-		"backslash":       {to("https://" + host + "\\@evil.example/"), reasonURLInvalid},
-		"fragment":        {to("https://" + host + "/#a"), reasonURLInvalid},
-		"empty fragment":  {to("https://" + host + "/#"), reasonURLInvalid},
-		"blank":           {to("https://" + host + "/a?b c"), reasonURLInvalid},
-		"line end":        {to("https://" + host + "/a\r\nX: y"), reasonURLInvalid},
-		"nul":             {to("https://" + host + "/\x00"), reasonURLInvalid},
-		"not ascii":       {to("https://" + host + "/é"), reasonURLInvalid},
-		"long":            {to("https://" + host + "/" + strings.Repeat("a", 9000)), reasonURLTooLong},
-		"empty url":       {to(""), reasonURLInvalid},
-		"method":          {func(r *capability.Request) { r.Method = "CONNECT" }, reasonMethodRefused},
-		// F42: a request that may have an effect is evidence for somebody.
-		"effect without items": {func(r *capability.Request) { r.Items = nil }, reasonItemsMissing},
-		"method in small":      {func(r *capability.Request) { r.Method = "post" }, reasonMethodRefused},
-		"method smuggling":     {func(r *capability.Request) { r.Method = "GET /x HTTP/1.1\r\nA: b\r\n\r\nPOST" }, reasonMethodRefused},
-		"no method":            {func(r *capability.Request) { r.Method = "" }, reasonMethodRefused},
-		"host header":          {set("Host", "evil.example"), reasonHeaderRefused},
-		"content length":       {set("content-length", "0"), reasonHeaderRefused},
-		"transfer encoding":    {set("Transfer-Encoding", "chunked"), reasonHeaderRefused},
-		"connection":           {set("cOnnection", "close"), reasonHeaderRefused},
-		"te":                   {set("TE", "trailers"), reasonHeaderRefused},
-		"upgrade":              {set("Upgrade", "websocket"), reasonHeaderRefused},
-		"expect":               {set("Expect", "100-continue"), reasonHeaderRefused},
-		"cookie":               {set("Cookie", "a=b"), reasonHeaderRefused},
-		"proxy":                {set("Proxy-Authorization", "Basic x"), reasonHeaderRefused},
-		"accept encoding":      {set("Accept-Encoding", "gzip"), reasonHeaderRefused},
-		"secret's header":      {set("authorization", "Bearer mine"), reasonHeaderRefused},
-		"line end in value":    {set("X-A", "b\r\nEvil: 1"), reasonHeaderInvalid},
-		"newline in value":     {set("X-A", "b\nEvil: 1"), reasonHeaderInvalid},
-		"nul in value":         {set("X-A", "b\x00"), reasonHeaderInvalid},
-		"blank before value":   {set("X-A", " b"), reasonHeaderInvalid},
-		"not ascii in value":   {set("X-A", "é"), reasonHeaderInvalid},
-		"colon in name":        {set("X-A: b\r\nY", "z"), reasonHeaderInvalid},
-		"blank in name":        {set("Transfer-Encoding ", "chunked"), reasonHeaderInvalid},
-		"empty name":           {set("", "z"), reasonHeaderInvalid},
-		"large headers":        {set("X-A", strings.Repeat("a", 20<<10)), reasonHeadersTooLarge},
+		"other host":         {to("https://evil.example/x"), reasonHostNotGranted},
+		"other port":         {to("https://127.0.0.1/x"), reasonHostNotGranted},
+		"sub domain":         {to("https://" + host + ".evil.example/"), reasonURLInvalid},
+		"http":               {to("http://" + host + "/"), reasonNotHTTPS},
+		"file":               {to("file:///etc/passwd"), reasonURLInvalid},
+		"no scheme":          {to("//" + host + "/"), reasonNotHTTPS},
+		"user info":          {to("https://api.stripe.com@" + host + "/"), reasonUserInfo},
+		"granted as user":    {to("https://" + host + "@evil.example/"), reasonUserInfo},
+		"empty user":         {to("https://@" + host + "/"), reasonUserInfo},
+		"backslash":          {to("https://" + host + "\\@evil.example/"), reasonURLInvalid},
+		"fragment":           {to("https://" + host + "/#a"), reasonURLInvalid},
+		"empty fragment":     {to("https://" + host + "/#"), reasonURLInvalid},
+		"blank":              {to("https://" + host + "/a?b c"), reasonURLInvalid},
+		"line end":           {to("https://" + host + "/a\r\nX: y"), reasonURLInvalid},
+		"nul":                {to("https://" + host + "/\x00"), reasonURLInvalid},
+		"not ascii":          {to("https://" + host + "/é"), reasonURLInvalid},
+		"long":               {to("https://" + host + "/" + strings.Repeat("a", 9000)), reasonURLTooLong},
+		"empty url":          {to(""), reasonURLInvalid},
+		"method":             {func(r *capability.Request) { r.Method = "CONNECT" }, reasonMethodRefused},
+		"method in small":    {func(r *capability.Request) { r.Method = "post" }, reasonMethodRefused},
+		"method smuggling":   {func(r *capability.Request) { r.Method = "GET /x HTTP/1.1\r\nA: b\r\n\r\nPOST" }, reasonMethodRefused},
+		"no method":          {func(r *capability.Request) { r.Method = "" }, reasonMethodRefused},
+		"host header":        {set("Host", "evil.example"), reasonHeaderRefused},
+		"content length":     {set("content-length", "0"), reasonHeaderRefused},
+		"transfer encoding":  {set("Transfer-Encoding", "chunked"), reasonHeaderRefused},
+		"connection":         {set("cOnnection", "close"), reasonHeaderRefused},
+		"te":                 {set("TE", "trailers"), reasonHeaderRefused},
+		"upgrade":            {set("Upgrade", "websocket"), reasonHeaderRefused},
+		"expect":             {set("Expect", "100-continue"), reasonHeaderRefused},
+		"cookie":             {set("Cookie", "a=b"), reasonHeaderRefused},
+		"proxy":              {set("Proxy-Authorization", "Basic x"), reasonHeaderRefused},
+		"accept encoding":    {set("Accept-Encoding", "gzip"), reasonHeaderRefused},
+		"secret's header":    {set("authorization", "Bearer mine"), reasonHeaderRefused},
+		"line end in value":  {set("X-A", "b\r\nEvil: 1"), reasonHeaderInvalid},
+		"newline in value":   {set("X-A", "b\nEvil: 1"), reasonHeaderInvalid},
+		"nul in value":       {set("X-A", "b\x00"), reasonHeaderInvalid},
+		"blank before value": {set("X-A", " b"), reasonHeaderInvalid},
+		"not ascii in value": {set("X-A", "é"), reasonHeaderInvalid},
+		"colon in name":      {set("X-A: b\r\nY", "z"), reasonHeaderInvalid},
+		"blank in name":      {set("Transfer-Encoding ", "chunked"), reasonHeaderInvalid},
+		"empty name":         {set("", "z"), reasonHeaderInvalid},
+		"large headers":      {set("X-A", strings.Repeat("a", 20<<10)), reasonHeadersTooLarge},
 		"many headers": {func(r *capability.Request) {
 			for range 70 {
 				set("X-A", "b")(r)
@@ -159,6 +158,28 @@ func TestOutsideOfCall(t *testing.T) {
 	})
 	if err != nil || got[0].Reason != reasonNoCall || got[1].Status != 200 || s.count() != 1 || len(call.Exchanges()) != 0 {
 		t.Errorf("%+v, %v, %d requests", got, err, s.count())
+	}
+}
+
+// A request that may have an effect is evidence for somebody, or it is not
+// sent: else a plugin could charge with it and say that nothing was sent. // F42
+func TestEffectNeedsItems(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(http.ResponseWriter, *http.Request) {})
+	client := newClient(t, s.host(), nil)
+	inside, _ := client.Begin(t.Context(), []CallItem{{ID: "i1", Identifier: testIdent}})
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		req := meterEvent(s.host(), "i1", testIdent)
+		req.Method, req.Items = method, nil
+		for _, ctx := range []context.Context{t.Context(), inside} {
+			got, err := client.Send(ctx, []capability.Request{req})
+			if err != nil || got[0].Reason != reasonItemsMissing {
+				t.Errorf("%s: %+v, %v", method, got, err)
+			}
+		}
+	}
+	if s.count() != 0 {
+		t.Errorf("%d requests arrived", s.count())
 	}
 }
 
