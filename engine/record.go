@@ -214,6 +214,11 @@ func (r recorder) write(ctx context.Context, todo []*prepared, mode storage.Reco
 			r.subjects.forget(res.Stale)
 			continue
 		}
+		if res.Superseded > 0 {
+			// Another mapping of the subject is still to be sent, or was: a
+			// second item would charge it again. // Q5
+			r.engine.cfg.Logger.WarnContext(ctx, "items not made: the subject has one under another mapping", "items", res.Superseded)
+		}
 		return accept(todo, mode, res.Units)
 	}
 	return sdk.Unavailable("routes_moving", errors.New("routes or subscriptions kept changing"))
