@@ -237,6 +237,22 @@ func TestStalledStoreIsUnavailableInTime(t *testing.T) {
 	}
 }
 
+// B46: even a store that is deaf to its context keeps no caller longer.
+func TestDeafStoreKeepsNoCaller(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	release := make(chan struct{})
+	e := over(t, &wrapped{Adapter: f.store, record: func(context.Context, storage.RecordRequest) (storage.RecordResult, error) {
+		<-release
+		return storage.RecordResult{}, errors.New("late")
+	}}, func(c *engine.Config) { c.RecordTimeout = 50 * time.Millisecond })
+	for range 3 {
+		_, err := e.Record(context.Background(), plain("a", "1"))
+		tagIs(t, err, sdk.TagUnavailable, "timeout")
+	}
+	close(release)
+}
+
 // A store that panics harms the calls of its batch only.
 func TestPanicHarmsOnlyItsBatch(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/fencepost/fencepost/engine/meter"
@@ -103,8 +104,14 @@ func (e *Engine) Subscriptions(ctx context.Context, after string, limit int) ([]
 }
 
 func checkSubscription(s storage.Subscription) (storage.Subscription, error) {
-	if t := s.Tenant; t == "" || len(t) > meter.MaxID || !utf8.ValidString(t) || strings.ContainsRune(t, 0) {
-		return s, sdk.Invalid("tenant", "1 to 128 bytes of UTF-8 without NUL")
+	if !plainText(s.Tenant, meter.MaxID) || s.Tenant == "" {
+		return s, sdk.Invalid("tenant", "1 to 128 bytes of UTF-8 without control characters")
+	}
+	if !plainText(s.Plan, meter.MaxID) {
+		return s, sdk.Invalid("plan", "at most 128 bytes of UTF-8 without control characters")
+	}
+	if !plainText(s.PlanVersion, meter.MaxID) {
+		return s, sdk.Invalid("plan_version", "at most 128 bytes of UTF-8 without control characters")
 	}
 	if s.Interval == "" {
 		s.Interval = storage.Month
@@ -116,10 +123,22 @@ func checkSubscription(s storage.Subscription) (storage.Subscription, error) {
 	if _, err := period.New(s.Anchor, s.Interval, s.Timezone); err != nil {
 		return s, fmt.Errorf("subscription: %w", err)
 	}
+	if len(s.Customers) > maxCustomers {
+		return s, sdk.Invalid("customers", "at most 64 exporters")
+	}
 	for name, id := range s.Customers {
-		if name == "" || id == "" || len(id) > 255 || len(name) > 63 {
-			return s, sdk.Invalid("customers", "exporter names to customer ids of 1 to 255 bytes")
+		if name == "" || !plainText(name, 63) || id == "" || !plainText(id, 255) {
+			return s, sdk.Invalid("customers", "exporter names of 1 to 63 bytes and customer ids of 1 to 255, without control characters")
 		}
 	}
 	return s, nil
+}
+
+// maxCustomers bounds the exporters at which one tenant is known.
+const maxCustomers = 64
+
+// plainText reports whether a text is UTF-8 of at most limit bytes that a
+// person can see.
+func plainText(s string, limit int) bool {
+	return len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

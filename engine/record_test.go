@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/engine/canon"
 	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
@@ -151,6 +152,10 @@ func TestAbsentTimeIsPartOfTheContent(t *testing.T) {
 	ev, err := f.Event(t.Context(), storage.EventKey{Tenant: "acme", EventID: "a"})
 	if err != nil || !ev.OccurredAt.Equal(noon) {
 		t.Errorf("stored time %v, %v; want the first receipt's, %v", ev.OccurredAt, err, noon)
+	}
+	// The stored event is hashed as it is stored, the delivery as it came.
+	if payload, err := canon.EventHash(ev); err != nil || ev.PayloadHash != payload || ev.DedupeHash == payload {
+		t.Errorf("payload hash %x, of the stored event %x, dedupe hash %x, %v", ev.PayloadHash, payload, ev.DedupeHash, err)
 	}
 	if ev.PeriodSource != storage.FromCalendar || !ev.PeriodStart.Equal(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("period %v from %s, want November from the calendar", ev.PeriodStart, ev.PeriodSource)
