@@ -288,7 +288,7 @@ func (e *Engine) entry(ev storage.Event, s subject, routes *routeView, now time.
 		ev.Plan, ev.PlanVersion = s.sub.Plan, s.sub.PlanVersion
 	}
 	return storage.Entry{Event: ev, Items: outbox.BuildItems(outbox.Enqueue{
-		Event: ev, Routes: routes.Routes, Mappings: routes.mappings, Manifests: e.cfg.Manifests,
+		Event: ev, Routes: routes.Routes, Mappings: routes.mappings, Fields: routes.fields, Manifests: e.cfg.Manifests,
 		Customers: s.sub.Customers, AttemptBudget: e.cfg.AttemptBudget, Now: now,
 	})}
 }

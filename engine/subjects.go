@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/engine/period"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
@@ -31,6 +32,7 @@ type subjects struct {
 type routeView struct {
 	storage.RouteSet
 	mappings map[string]storage.Mapping
+	fields   map[string]map[string]string
 }
 
 // subject is one tenant. The zero value is a tenant without a subscription.
@@ -52,9 +54,13 @@ func (s *subjects) routeSet(ctx context.Context) (*routeView, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read routes: %w", err)
 	}
-	view := &routeView{RouteSet: set, mappings: make(map[string]storage.Mapping, len(set.Mappings))}
+	view := &routeView{RouteSet: set, mappings: map[string]storage.Mapping{}, fields: map[string]map[string]string{}}
 	for _, m := range set.Mappings {
 		view.mappings[m.Version] = m
+		// One that cannot be read quarantines its items as payload_invalid.
+		if fields, err := outbox.MappingFields(m); err == nil {
+			view.fields[m.Version] = fields
+		}
 	}
 	s.routes.Store(view)
 	return view, nil

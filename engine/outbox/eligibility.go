@@ -122,6 +122,9 @@ type Enqueue struct {
 	// stored mappings by version.
 	Routes   []storage.Route
 	Mappings map[string]storage.Mapping
+	// Fields are the mappings read once by [MappingFields], by version; what
+	// is absent is read for each event.
+	Fields map[string]map[string]string
 	// Manifests are those of the exporters that this host runs, by their
 	// configured name. For any other exporter only what the store knows is
 	// checked; the host that runs it checks again before it sends.
@@ -200,10 +203,7 @@ func buildItem(e Enqueue, r storage.Route) storage.NewItem {
 
 // judge decides the reason of a new item, its serial key and its stored payload.
 func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string, json.RawMessage) {
-	intent, err := Payload(storage.ClaimedItem{
-		Identity: item.Identity, Digest: item.Digest, Customer: item.Customer,
-		Event: e.Event, Mapping: e.Mappings[r.MappingVersion],
-	})
+	intent, err := e.intent(r, item)
 	manifest, known := e.Manifests[r.Exporter]
 	if !known { // a manifest without limits
 		manifest.Values = exporter.ValueDomain{MaxDecimals: -1, Negative: true, Zero: true}
@@ -226,6 +226,18 @@ func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string, js
 		return ReasonPayloadInvalid, serial, payload
 	}
 	return Check(manifest, dest, intent, e.Now), serial, payload
+}
+
+// intent is the payload that the item will have.
+func (e Enqueue) intent(r storage.Route, item storage.NewItem) (exporter.Item, error) {
+	c := storage.ClaimedItem{
+		Identity: item.Identity, Digest: item.Digest, Customer: item.Customer,
+		Event: e.Event, Mapping: e.Mappings[r.MappingVersion],
+	}
+	if fields, known := e.Fields[r.MappingVersion]; known {
+		return payload(c, fields)
+	}
+	return Payload(c)
 }
 
 func firstReason(a, b Reason) Reason {

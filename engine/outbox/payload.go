@@ -24,6 +24,15 @@ import (
 //
 // It fails with tag invalid if the mapping or a stored payload does not parse.
 func Payload(c storage.ClaimedItem) (exporter.Item, error) {
+	fields, err := MappingFields(c.Mapping)
+	if err != nil {
+		return exporter.Item{}, err
+	}
+	return payload(c, fields)
+}
+
+// payload is Payload with the mapping already read.
+func payload(c storage.ClaimedItem, fields map[string]string) (exporter.Item, error) {
 	item := exporter.Item{
 		ID:         strconv.FormatInt(c.ItemID, 10),
 		Identifier: IdentifierOf(c.Digest),
@@ -32,12 +41,8 @@ func Payload(c storage.ClaimedItem) (exporter.Item, error) {
 		Account:    c.Identity.Account,
 		Mode:       c.Identity.Mode,
 		Customer:   c.Customer,
+		Mapping:    fields,
 	}
-	mapping, err := mappingFields(c.Mapping)
-	if err != nil {
-		return exporter.Item{}, err
-	}
-	item.Mapping = mapping
 	if c.Payload != nil {
 		return item, storedPayload(c.Payload, &item)
 	}
@@ -49,8 +54,9 @@ func Payload(c storage.ClaimedItem) (exporter.Item, error) {
 	return item, nil
 }
 
-// mappingFields reads a mapping's content. No content is no fields.
-func mappingFields(m storage.Mapping) (map[string]string, error) {
+// MappingFields reads a mapping's content. No content is no fields. It fails
+// with tag invalid.
+func MappingFields(m storage.Mapping) (map[string]string, error) {
 	if len(m.Content) == 0 {
 		return nil, nil
 	}
