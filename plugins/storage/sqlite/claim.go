@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -87,33 +88,33 @@ func (cl *claimer) full() bool {
 // expired looks for one expired lease to take; those that may not be sent
 // again move to uncertain on the way.
 func (cl *claimer) expired(route int64) (taken bool, err error) {
-	var ids []int64
-	err = cl.c.bind(qClaimExpired).int(route).time(cl.now).int(int64(cl.req.Limit)).each(func(r *row) error {
-		ids = append(ids, r.int())
-		return nil
-	})
-	if err != nil {
-		return false, err
-	}
-	for _, id := range ids {
-		if cl.full() {
-			return true, nil
+	l := &lane{route: route, last: first}
+	for !cl.full() && cl.skipped < maxSkipped {
+		if err := cl.fill(l, qClaimExpired, cl.req.Limit); err != nil {
+			return false, err
 		}
-		if taken, err = cl.take(id, true); taken || err != nil {
+		if len(l.page) == 0 {
+			return false, nil
+		}
+		if taken, err := cl.take(l.pop(), true); taken || err != nil {
 			return taken, err
 		}
 	}
-	return false, nil
+	return cl.full(), nil
 }
 
-// candidate is a pending item that is due.
+// candidate is an item and the time it became due: of its next attempt, or of
+// the end of its lease.
 type candidate struct{ at, item int64 }
+
+// first is before every candidate.
+var first = candidate{at: math.MinInt64}
 
 func (c candidate) compare(d candidate) int {
 	return cmp.Or(cmp.Compare(c.at, d.at), cmp.Compare(c.item, d.item))
 }
 
-// lane is what is known of one route's due items: a page in the order of the
+// lane is what is known of one route's candidates: a page in the order of the
 // index, and where the next page starts.
 type lane struct {
 	route int64
@@ -122,17 +123,27 @@ type lane struct {
 	done  bool
 }
 
+func (l *lane) pop() int64 {
+	id := l.page[0].item
+	l.page = l.page[1:]
+	return id
+}
+
 // pending takes due items, oldest due time first across the routes: each
 // route is a range of the index, so merging their heads sorts nothing.
 func (cl *claimer) pending() error {
 	lanes := make([]*lane, len(cl.routes))
 	for i, route := range cl.routes {
-		lanes[i] = &lane{route: route, last: candidate{at: -1 << 62}}
+		lanes[i] = &lane{route: route, last: first}
+	}
+	size := cl.req.Limit
+	if len(lanes) > 1 {
+		size = cl.req.Limit/len(lanes) + 1
 	}
 	for !cl.full() && cl.skipped < maxSkipped {
 		var next *lane
 		for _, l := range lanes {
-			if err := cl.fill(l, len(lanes)); err != nil {
+			if err := cl.fill(l, qClaimPending, size); err != nil {
 				return err
 			}
 			if len(l.page) > 0 && (next == nil || l.page[0].compare(next.page[0]) < 0) {
@@ -142,9 +153,7 @@ func (cl *claimer) pending() error {
 		if next == nil {
 			return nil
 		}
-		id := next.page[0].item
-		next.page = next.page[1:]
-		if _, err := cl.take(id, false); err != nil {
+		if _, err := cl.take(next.pop(), false); err != nil {
 			return err
 		}
 	}
@@ -152,15 +161,11 @@ func (cl *claimer) pending() error {
 }
 
 // fill reads the next page of a lane that has run out.
-func (cl *claimer) fill(l *lane, lanes int) error {
+func (cl *claimer) fill(l *lane, q query, size int) error {
 	if l.done || len(l.page) > 0 {
 		return nil
 	}
-	size := cl.req.Limit
-	if lanes > 1 {
-		size = cl.req.Limit/lanes + 1
-	}
-	err := cl.c.bind(qClaimPending).int(l.route).time(cl.now).int(l.last.at).int(l.last.item).int(int64(size)).
+	err := cl.c.bind(q).int(l.route).time(cl.now).int(l.last.at).int(l.last.item).int(int64(size)).
 		each(func(r *row) error {
 			l.page = append(l.page, candidate{at: r.int(), item: r.int()})
 			return nil

@@ -342,3 +342,22 @@ func TestSkippingIsBounded(t *testing.T) {
 	wantIDs(t, claimWith(t, a, storage.ClaimRequest{Routes: []int64{route}, Limit: 1}), 1)
 	wantIDs(t, claim(t, a, route))
 }
+
+// Found by the model: a page of expired leases that must wait hides nothing
+// behind it.
+func TestExpiredBehindHeld(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	a := open(t, c)
+	route := seed(t, a, 4, func(i int, it *storage.NewItem) {
+		if i < 3 {
+			it.SerialKey = "k"
+		}
+	})
+	wantIDs(t, claimWith(t, a, storage.ClaimRequest{Routes: []int64{route}, Limit: 4}), 1, 2, 3, 4)
+	c.advance(time.Hour)
+	one := storage.ClaimRequest{Routes: []int64{route}, Limit: 1}
+	wantIDs(t, claimWith(t, a, one), 1)
+	wantIDs(t, claimWith(t, a, one), 4) // 2 and 3 wait for 1
+	wantIDs(t, claimWith(t, a, one))
+}

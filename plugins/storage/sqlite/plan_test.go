@@ -16,7 +16,7 @@ func TestPlans(t *testing.T) {
 	t.Parallel()
 	wants := map[query]string{
 		qClaimPending:         "SEARCH fencepost_outbox_state USING INDEX fencepost_outbox_state_pending (route=? AND next_attempt_at>? AND next_attempt_at<?)",
-		qClaimExpired:         "SEARCH fencepost_outbox_state USING INDEX fencepost_outbox_state_leased (route=? AND lease_expires_at<?)",
+		qClaimExpired:         "SEARCH fencepost_outbox_state USING INDEX fencepost_outbox_state_leased (route=? AND lease_expires_at>? AND lease_expires_at<?)",
 		qClaimSerialHeld:      "SEARCH fencepost_outbox_state USING COVERING INDEX fencepost_outbox_state_serial (serial_key=? AND lease_expires_at>?)",
 		qClaimRow:             "SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?) | SEARCH e USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
 		qClaimLease:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
