@@ -101,6 +101,7 @@ func (x *exporterRuntime) openEgress(g grant.Grant) error {
 		Plugin: x.settings.Name, Hosts: g.HostsFor(x.manifest), AllowPrivate: g.AllowPrivate,
 		Secrets: map[string]egress.InjectedSecret{}, Answers: x.manifest.Answers,
 		Rate: x.manifest.Rate, Concurrency: x.manifest.Concurrency, Logger: x.host.cfg.Logger, Now: x.host.cfg.Now,
+		Left:    outbox.LeaseLeft,
 		Observe: func(c exporter.HostClass) { x.host.metrics.Requested(x.settings.Name, string(c)) },
 	}
 	for _, s := range x.manifest.Secrets {

@@ -271,6 +271,10 @@ func (h *Host) Handler() http.Handler {
 	})
 }
 
+// StopDelivery stops claiming and sending at once, and returns without waiting
+// for what is on its way. Recording and reading go on. Close completes it.
+func (h *Host) StopDelivery() { h.stop() }
+
 // Close stops claiming at once, lets what is in flight end, and closes what
 // Open opened. Later calls return what the first did.
 func (h *Host) Close(ctx context.Context) error {

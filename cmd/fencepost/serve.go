@@ -103,11 +103,13 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 	return errors.Join(err, a.stop(srv, h, logger))
 }
 
-// stop ends a server in order: no new requests, no new claims, what is in
-// flight may end, then everything closes.
+// stop ends a server in order: no new claims and no new requests, what is in
+// flight may end, then everything closes. Delivery and requests end side by
+// side: one grace is for both.
 func (a *app) stop(srv *http.Server, h *host.Host, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
+	h.StopDelivery()
 	if err := srv.Shutdown(ctx); err != nil {
 		logger.Warn("requests were cut", "error", err)
 		_ = srv.Close()

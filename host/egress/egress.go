@@ -88,6 +88,10 @@ type Config struct {
 	// Elapsed is a clock that also runs while the machine is suspended, from
 	// any fixed instant; nil: CLOCK_BOOTTIME where there is one (O14).
 	Elapsed func() time.Duration
+	// Left returns how much time is left for sending in a context, and false
+	// if it bounds nothing. It is asked before each request: at zero no further
+	// one begins, while those on the wire go on. nil: the deadline alone counts.
+	Left func(context.Context) (time.Duration, bool)
 	// Resolver looks host names up; nil: the system's.
 	Resolver *net.Resolver
 	// Observe is told the class of every request, once; nil: nobody. It is
@@ -195,6 +199,9 @@ func withDefaults(cfg Config) Config {
 	}
 	if cfg.Elapsed == nil {
 		cfg.Elapsed = Elapsed
+	}
+	if cfg.Left == nil {
+		cfg.Left = func(context.Context) (time.Duration, bool) { return 0, false }
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(exporter.HostClass) {}

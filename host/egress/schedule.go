@@ -176,6 +176,9 @@ func (c *Client) reasonNotSent(ctx context.Context) string {
 	case ctx.Err() != nil:
 		return reasonCanceled
 	}
+	if left, ok := c.cfg.Left(ctx); ok && left <= 0 {
+		return reasonDeadline
+	}
 	return ""
 }
 
