@@ -1,12 +1,9 @@
-//go:build linux
-
 package sqlite
 
 import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -50,14 +47,6 @@ func rates(b *testing.B, rounds int, fs ...func(round int)) []sample {
 		medians[i] = sample{wall[i][rounds/2], cpu[i][rounds/2]}
 	}
 	return medians
-}
-
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // units is a batch that was made before the clock started.
