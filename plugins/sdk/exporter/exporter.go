@@ -117,7 +117,9 @@ const (
 
 // AnswerPattern recognises an answer by its status and a field of its JSON
 // body. A duplicate must name our identifier: "{identifier}" in Contains stands
-// for the identifier of the item.
+// for the identifier of the item, and a duplicate without it is refused. So is
+// a pattern on a status that says nothing about an item: below 200, 3xx, 408,
+// 429, and 500 or above.
 type AnswerPattern struct {
 	Class  AnswerClass
 	Status int

@@ -130,8 +130,8 @@ type RouteChange struct {
 // whose serial key is held by a live lease is skipped; a claim may take many
 // items of one serial key.
 //
-// If an expired lease is taken, it is the only item of the claim: an item that
-// kills its worker takes nobody with it. Re-claiming sets unresolved, and
+// Expired leases come before pending items, and if one is taken it is the only
+// item of the claim: an item that kills its worker takes nobody with it. Re-claiming sets unresolved, and
 // first_unresolved_at to the old claimed_at unless it is set already.
 //
 // An item whose attempts have reached its budget, or that is unresolved with
@@ -199,7 +199,8 @@ type Change struct {
 	State ItemState
 	// NextAttemptAfter sets next_attempt_at to the store's now plus this.
 	NextAttemptAfter *time.Duration
-	// ReturnAttempt takes one from attempts: nothing was sent.
+	// ReturnAttempt takes one from attempts: nothing was sent, or it was a
+	// probe of a destination that is down.
 	ReturnAttempt bool
 	// MarkUnresolved sets unresolved, and first_unresolved_at to claimed_at
 	// unless it is set already.
@@ -236,7 +237,8 @@ type ItemError struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Attempt is one line of the append-only log of what the host saw.
+// Attempt is one line of the append-only log of what the host saw. A transition
+// that is repeated because its answer was lost may log its attempt twice.
 type Attempt struct {
 	ItemID     int64     `json:"-"`
 	LeaseToken int64     `json:"lease_token"`
