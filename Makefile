@@ -21,9 +21,11 @@ demo: build ## Run the main job on a SQLite file and a Stripe double, with a kil
 test: ## Run every test (under the race detector where affordable)
 	scripts/test.sh
 
-.PHONY: faults
+.PHONY: faults soak
 faults: ## Run the tests of builds that kill, stop and fail themselves (-tags faults)
 	scripts/faults.sh
+soak: ## The long ones among them: the production trace under kill -9, a swarm
+	SOAK=1 scripts/faults.sh
 
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder for FUZZ_TIME (10s) each

@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
-# Tests of builds that can kill, stop and fail themselves. RUN=regexp picks some.
+# Tests of builds that can kill, stop and fail themselves. RUN=regexp picks some;
+# SOAK=1 runs the long ones, and only those.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go vet -tags faults ./...
 mapfile -t dirs < <(git grep -lE --untracked '^//go:build .*\bfaults\b' -- '*_test.go' | xargs -r -n1 dirname | sort -u)
 ((${#dirs[@]})) || { echo "faults.sh: no test has the build tag faults" >&2; exit 1; }
-go test -tags faults -count=1 -timeout 15m -run "${RUN:-.}" "${dirs[@]/#/./}"
+run=${RUN:-.} limit=15m verbose=
+if [[ ${SOAK:-0} == 1 ]]; then
+  export FENCEPOST_SOAK=1
+  run=${RUN:-^TestSoak} limit=90m verbose=-v # what they print is what they are run for
+fi
+# They wait for processes more than they compute.
+go test -tags faults -count=1 -parallel 4 -timeout "$limit" $verbose -run "$run" "${dirs[@]/#/./}"
