@@ -42,7 +42,11 @@ var reserved = [...]string{"legacy:", "track:", "recurring:", canon.CloudEventPr
 
 var featureName = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,62}$`)
 
-const featureRule = "a lower-case letter, then at most 62 lower-case letters, digits, '_', '.' or '-'"
+// FeatureRule says what the name of a feature is made of.
+const FeatureRule = "a lower-case letter, then at most 62 lower-case letters, digits, '_', '.' or '-'"
+
+// ValidFeature reports whether name can be the name of a feature.
+func ValidFeature(name string) bool { return featureName.MatchString(name) }
 
 // Rules are the limits that depend on more than the event. The zero value knows
 // no clock and refuses every time: set Now. It is safe for concurrent use if
@@ -135,7 +139,7 @@ func checkPlain(errs *Errors, e PlainEvent) {
 	}
 	checkName(errs, "tenant", e.Tenant, MaxID)
 	if !featureName.MatchString(e.Feature) {
-		errs.add("feature", featureRule)
+		errs.add("feature", FeatureRule)
 	}
 	checkTime(errs, e.Time)
 	checkDimensions(errs, e.Dimensions)

@@ -92,7 +92,7 @@ func NewSet(meters []Meter) (Set, error) {
 func compile(errs *Errors, field string, m Meter) compiled {
 	c := compiled{feature: m.Feature, count: m.Aggregation == Count}
 	if !featureName.MatchString(m.Feature) {
-		errs.add(field+".feature", featureRule)
+		errs.add(field+".feature", FeatureRule)
 	}
 	checkName(errs, field+".event_type", m.EventType, MaxType)
 	checkAggregation(errs, field+".aggregation", m.Aggregation)

@@ -6,10 +6,14 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/host/grant"
 	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
@@ -129,13 +133,18 @@ func (c Config) WithDefaults() Config {
 	set(&c.Limits.BatchBytes, 1<<20)
 	set(&c.Limits.RecordConcurrency, 64)
 	set(&c.Limits.RecordTimeout, Duration(15*time.Second))
-	c.Exporters = slices.Clone(c.Exporters)
-	for i := range c.Exporters {
-		set(&c.Exporters[i].Mode, "test")
-		set(&c.Exporters[i].Rate, 25)
-		set(&c.Exporters[i].Concurrency, 16)
-	}
+	c.Exporters = exportersWithDefaults(c.Exporters)
 	return c
+}
+
+func exportersWithDefaults(list []Exporter) []Exporter {
+	list = slices.Clone(list)
+	for i := range list {
+		set(&list[i].Mode, "test")
+		set(&list[i].Rate, 25)
+		set(&list[i].Concurrency, 16)
+	}
+	return list
 }
 
 func (o Outbox) withDefaults() Outbox {
@@ -179,6 +188,9 @@ func (c Config) Validate() error {
 		return err
 	}
 	for _, name := range sortedKeys(c.Features) {
+		if !meter.ValidFeature(name) {
+			return sdk.Invalid("features", "names of features: "+meter.FeatureRule)
+		}
 		if err := c.Features[name].validate("features." + name); err != nil {
 			return err
 		}
@@ -193,6 +205,9 @@ func (c Config) Validate() error {
 			return sdk.Invalid(path+".name", "no two exporters share a name")
 		}
 		seen[e.Name] = true
+	}
+	if c.Console.Mode != "read-only" {
+		return unsupported("console.mode", "read-only, the only mode of this version")
 	}
 	if len(c.Keys) > 0 {
 		return unsupported("keys", "API keys are not part of this version; listen on loopback only")
@@ -241,8 +256,8 @@ func (c Config) validateNumbers() error {
 		return sdk.Invalid("outbox.attempts", "1 to 1000")
 	case c.Limits.BatchEvents < 1 || c.Limits.BatchEvents > 500:
 		return sdk.Invalid("limits.batch_events", "1 to 500")
-	case c.Limits.BatchBytes < 1024 || c.Limits.BatchBytes > 16<<20:
-		return sdk.Invalid("limits.batch_bytes", "1KiB to 16MiB")
+	case c.Limits.BatchBytes < 1024 || c.Limits.BatchBytes > meter.MaxBatchBytes:
+		return sdk.Invalid("limits.batch_bytes", "1KiB to 1MiB")
 	case c.Limits.RecordConcurrency < 1:
 		return sdk.Invalid("limits.record_concurrency", "at least 1")
 	case time.Duration(c.Limits.RecordTimeout) < time.Millisecond:
@@ -265,27 +280,69 @@ func (f Feature) validate(path string) error {
 	return nil
 }
 
+// exporterName is part of metrics, of subscriptions and of every item.
+var exporterName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+
 func (e Exporter) validate(path string) error {
 	switch {
-	case e.Name == "" || len(e.Name) > 63:
-		return sdk.Invalid(path+".name", "1 to 63 characters")
+	case !exporterName.MatchString(e.Name):
+		return sdk.Invalid(path+".name", "a lower-case letter, then at most 62 lower-case letters, digits, '_' or '-'")
 	case e.Plugin == "":
 		return sdk.Invalid(path+".plugin", "a plugin reference, such as builtin:stripe")
 	case e.Mode != "test" && e.Mode != "live":
 		return sdk.Invalid(path+".mode", "test or live")
 	case e.Trust != "" && e.Trust != "outcomes":
 		return sdk.Invalid(path+".trust", "absent or outcomes")
-	case e.Rate < 0 || e.Concurrency < 0:
-		return sdk.Invalid(path, "rate and concurrency are not negative")
+	case e.Rate < 0:
+		return sdk.Invalid(path+".rate", "not negative")
+	case e.Concurrency < 0:
+		return sdk.Invalid(path+".concurrency", "not negative")
 	}
-	for _, f := range sortedKeys(e.Mapping.Features) {
-		if slices.Contains(e.Mapping.Ignore, f) {
-			return sdk.Invalid(path+".mapping.ignore", "no feature that has a mapping")
-		}
+	if u, err := url.Parse(e.BaseURL); e.BaseURL != "" && (err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil) {
+		return sdk.Invalid(path+".base_url", "an https URL without user and password, such as https://127.0.0.1:9999")
 	}
 	for _, c := range e.AllowPrivate {
 		if _, err := netip.ParsePrefix(c); err != nil {
 			return sdk.Invalid(path+".allow_private", "CIDR prefixes, such as 127.0.0.0/8")
+		}
+	}
+	if err := e.validateSecrets(path + ".secrets"); err != nil {
+		return err
+	}
+	return e.Mapping.validate(path + ".mapping")
+}
+
+// secretName is what manifests call their secrets.
+var secretName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+
+// validateSecrets refuses a secret itself where a reference belongs, without
+// repeating either: a name may be the pasted secret too.
+func (e Exporter) validateSecrets(path string) error {
+	for _, name := range sortedKeys(e.Secrets) {
+		if !secretName.MatchString(name) || grant.Redact(name) != name {
+			return sdk.Invalid(path, "names of secrets in lower case, such as api_key")
+		}
+		ref := e.Secrets[name]
+		if !strings.HasPrefix(ref, "env:") && !strings.HasPrefix(ref, "file:") {
+			return sdk.Invalid(path+"."+name, "a reference, env:NAME or file:PATH, never the secret itself")
+		}
+	}
+	return nil
+}
+
+func (m Mapping) validate(path string) error {
+	for _, f := range sortedKeys(m.Features) {
+		if !meter.ValidFeature(f) {
+			return sdk.Invalid(path+".features", "names of features: "+meter.FeatureRule)
+		}
+	}
+	for i, f := range m.Ignore {
+		at := fmt.Sprintf("%s.ignore[%d]", path, i)
+		if !meter.ValidFeature(f) {
+			return sdk.Invalid(at, "the name of a feature: "+meter.FeatureRule)
+		}
+		if _, both := m.Features[f]; both {
+			return sdk.Invalid(at, "no feature that has a mapping")
 		}
 	}
 	return nil
