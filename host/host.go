@@ -267,6 +267,7 @@ func (h *Host) Handler() http.Handler {
 	return api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.store.Ping, Degraded: h.Degraded,
 		Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
+		MaxEvents: h.cfg.Settings.Limits.BatchEvents, Recording: h.cfg.Settings.Limits.RecordConcurrency,
 		RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
 }

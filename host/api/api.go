@@ -4,11 +4,16 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -22,20 +27,36 @@ type Config struct {
 	Degraded func() []string
 	// Metrics serves /metrics. Nil: not served.
 	Metrics http.Handler
-	// MaxBody bounds a request body. Zero: 1 MiB.
+	// MaxBody bounds a request body in bytes. Zero: 1 MiB, which is also the
+	// most that the engine takes.
 	MaxBody int64
+	// MaxEvents bounds the events of one request. Zero: 500, as above.
+	MaxEvents int
+	// Recording bounds the requests that record at the same time; one more is
+	// answered unavailable at once. Zero: 64.
+	Recording int
 	// RequestTimeout bounds one request. Zero: 30 s.
 	RequestTimeout time.Duration
 	Logger         *slog.Logger
 }
 
 // server holds the handlers.
-type server struct{ cfg Config }
+type server struct {
+	cfg     Config
+	mux     *http.ServeMux
+	permits chan struct{}
+}
 
 // New returns the handler of the whole API.
 func New(cfg Config) http.Handler {
 	if cfg.MaxBody == 0 {
-		cfg.MaxBody = 1 << 20
+		cfg.MaxBody = meter.MaxBatchBytes
+	}
+	if cfg.MaxEvents == 0 {
+		cfg.MaxEvents = meter.MaxBatchEvents
+	}
+	if cfg.Recording == 0 {
+		cfg.Recording = 64
 	}
 	if cfg.RequestTimeout == 0 {
 		cfg.RequestTimeout = 30 * time.Second
@@ -43,8 +64,8 @@ func New(cfg Config) http.Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &server{cfg: cfg}
 	mux := http.NewServeMux()
+	s := &server{cfg: cfg, mux: mux, permits: make(chan struct{}, cfg.Recording)}
 	mux.HandleFunc("POST /v1/events", s.postEvents)
 	mux.HandleFunc("GET /v1/events", s.listEvents)
 	mux.HandleFunc("GET /v1/events/{id...}", s.getEvent)
@@ -63,7 +84,18 @@ func New(cfg Config) http.Handler {
 		mux.Handle("GET /metrics", cfg.Metrics)
 	}
 	mux.HandleFunc("/", s.fallback)
-	return s.guard(mux)
+	// A page of another origin, in the browser of whoever can reach this port,
+	// must not record on their behalf.
+	var origins http.CrossOriginProtection
+	origins.SetDenyHandler(http.HandlerFunc(s.crossOrigin))
+	return s.guard(origins.Handler(mux))
+}
+
+func (s *server) crossOrigin(w http.ResponseWriter, r *http.Request) {
+	s.problem(w, r, problem{
+		Status: http.StatusForbidden, Tag: sdk.TagInvalid, Title: titles[sdk.TagInvalid],
+		Field: "origin", Rule: "no request from a page of another origin",
+	})
 }
 
 // guard bounds every request, gives it an id, and turns a panic of a handler
@@ -77,7 +109,8 @@ func (s *server) guard(next http.Handler) http.Handler {
 		w.Header().Set("X-Request-Id", requestID(ctx))
 		defer func() {
 			if p := recover(); p != nil {
-				s.cfg.Logger.ErrorContext(ctx, "handler panicked", "request_id", requestID(ctx), "path", r.URL.Path)
+				// The value may hold input; the stack holds none.
+				s.cfg.Logger.ErrorContext(ctx, "handler panicked", "request_id", requestID(ctx), "stack", string(debug.Stack()))
 				s.problem(w, r, internalProblem())
 			}
 		}()
@@ -92,7 +125,11 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Ready != nil {
 		if err := s.cfg.Ready(r.Context()); err != nil {
 			s.cfg.Logger.WarnContext(r.Context(), "not ready", "error", err)
-			writeJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "unavailable"})
+			p := problem{Status: http.StatusServiceUnavailable, Tag: sdk.TagUnavailable, Title: "Nothing can be recorded now", Retryable: true}
+			if e, ok := errors.AsType[*sdk.Error](err); ok {
+				p.Code, p.Rule = e.Code, e.Rule
+			}
+			s.problem(w, r, p)
 			return
 		}
 	}
@@ -105,24 +142,23 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, body)
 }
 
+// fallback answers what no route does: with the methods of the path, if it has
+// any.
 func (s *server) fallback(w http.ResponseWriter, r *http.Request) {
-	p := problem{Status: http.StatusNotFound, Tag: "not_found", Title: "No such resource"}
+	var allow []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
-		if m != r.Method && isRoute(m, r.URL.Path) {
-			p = problem{Status: http.StatusMethodNotAllowed, Tag: "invalid", Title: "Method not allowed", Field: "method"}
-			break
+		probe := &http.Request{Method: m, URL: r.URL, Host: r.Host}
+		if _, pattern := s.mux.Handler(probe); pattern != "/" && pattern != "" {
+			allow = append(allow, m)
 		}
 	}
-	s.problem(w, r, p)
-}
-
-// isRoute reports whether a method is served at a path of ours.
-func isRoute(method, path string) bool {
-	switch path {
-	case "/v1/events":
-		return method == http.MethodGet || method == http.MethodPost
-	case "/v1/usage", "/v1/outbox", "/v1/outbox/stats", "/v1/subscriptions", "/livez", "/readyz", "/metrics":
-		return method == http.MethodGet
+	if len(allow) == 0 {
+		s.problem(w, r, problem{Status: http.StatusNotFound, Tag: sdk.TagNotFound, Title: "No such resource"})
+		return
 	}
-	return false
+	w.Header().Set("Allow", strings.Join(allow, ", "))
+	s.problem(w, r, problem{
+		Status: http.StatusMethodNotAllowed, Tag: sdk.TagInvalid, Title: titles[sdk.TagInvalid],
+		Field: "method", Rule: "one of " + strings.Join(allow, ", "),
+	})
 }

@@ -43,6 +43,17 @@ type decoded struct {
 }
 
 func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.permits <- struct{}{}:
+		defer func() { <-s.permits }()
+	default:
+		s.fail(w, r, overloaded())
+		return
+	}
+	if q := readQuery(r); q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		s.fail(w, r, err)
@@ -53,15 +64,11 @@ func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	if errs := meter.CheckBatch(len(items), len(body)); len(errs) > 0 {
-		s.fail(w, r, errs)
+	if len(items) > s.cfg.MaxEvents {
+		s.fail(w, r, sdk.Invalid("events", "at most "+strconv.Itoa(s.cfg.MaxEvents)+" events"))
 		return
 	}
-	if single && items[0].err != nil {
-		s.fail(w, r, items[0].err)
-		return
-	}
-	answer, err := s.record(r, items)
+	answer, err := s.record(r, items, single)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -73,8 +80,17 @@ func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, answer)
 }
 
-// record records what was decoded and puts the results of both in order.
-func (s *server) record(r *http.Request, items []decoded) (RecordAnswer, error) {
+// overloaded is the answer when all permits are out: nothing was tried.
+func overloaded() error {
+	return &sdk.Error{Tag: sdk.TagUnavailable, Code: "overloaded", Rule: "fewer requests at the same time; nothing was recorded"}
+}
+
+// record records what was decoded and puts the results of both in order. What
+// is wrong with a single event is wrong with the request.
+func (s *server) record(r *http.Request, items []decoded, single bool) (RecordAnswer, error) {
+	if single && items[0].err != nil {
+		return RecordAnswer{}, items[0].err
+	}
 	answer := RecordAnswer{
 		Results: make([]RecordResult, len(items)),
 		Summary: map[string]int{"inserted": 0, "duplicate": 0, "conflict": 0, "invalid": 0, "unmatched": 0},
@@ -95,6 +111,12 @@ func (s *server) record(r *http.Request, items []decoded) (RecordAnswer, error) 
 			return RecordAnswer{}, err
 		}
 		for j, res := range results {
+			if single && res.Outcome == engine.Invalid {
+				return RecordAnswer{}, res.Err
+			}
+			if errs := meter.AsErrors(res.Err); !single && len(errs) > 0 {
+				res.Err = errs.At(at[j])
+			}
 			answer.Results[at[j]] = result(at[j], res)
 		}
 	}
@@ -140,11 +162,11 @@ func seqText(seq int64) string {
 // the request.
 func decodeEvents(h http.Header, body []byte) (items []decoded, single bool, err error) {
 	if h.Get("Content-Encoding") != "" && h.Get("Content-Encoding") != "identity" {
-		return nil, false, sdk.Invalid("content-encoding", "no compression in this version")
+		return nil, false, mediaError("content-encoding", "no compression in this version")
 	}
 	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	if err != nil && h.Get("Content-Type") != "" {
-		return nil, false, sdk.Invalid("content-type", "a media type")
+		return nil, false, mediaError("content-type", "a media type")
 	}
 	switch {
 	case media == "application/cloudevents+json":
@@ -169,8 +191,15 @@ func decodeEvents(h http.Header, body []byte) (items []decoded, single bool, err
 		e, err := meter.DecodePlain(body)
 		return []decoded{{engine.Input{Plain: &e}, err}}, true, nil
 	}
-	return nil, false, sdk.Invalid("content-type",
+	return nil, false, mediaError("content-type",
 		"application/json, application/cloudevents+json, application/cloudevents-batch+json, or the ce-* headers of a CloudEvent in binary mode")
+}
+
+// codeMedia is the code of a body in a form that is not taken.
+const codeMedia = "media_type"
+
+func mediaError(field, rule string) error {
+	return &sdk.Error{Tag: sdk.TagInvalid, Code: codeMedia, Field: field, Rule: rule}
 }
 
 // isBinary reports whether a request carries a CloudEvent in its headers. One

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -57,10 +58,10 @@ var statuses = map[sdk.Tag]int{
 
 // fail answers with the problem document of err.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		s.problem(w, r, problem{
 			Status: http.StatusRequestEntityTooLarge, Tag: sdk.TagInvalid, Title: titles[sdk.TagInvalid],
-			Field: "body", Rule: "at most 1 MiB in one request",
+			Field: "body", Rule: "at most " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes in one request",
 		})
 		return
 	}
@@ -76,6 +77,9 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	p.Title, p.Status = titles[p.Tag], statuses[p.Tag]
+	if p.Code == codeMedia {
+		p.Status = http.StatusUnsupportedMediaType
+	}
 	p.Retryable = p.Tag == sdk.TagUnavailable
 	if p.Retryable {
 		w.Header().Set("Retry-After", "1")

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -70,12 +71,17 @@ func readQuery(r *http.Request, known ...string) *query {
 		return q
 	}
 	q.values = values
-	for name, v := range values {
-		if !slices.Contains(known, name) {
-			q.err = sdk.Invalid("query", "only "+strings.Join(known, ", "))
-		}
-		if len(v) > 1 && q.err == nil {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case !slices.Contains(known, name) && len(known) == 0:
+			q.err = sdk.Invalid("query", "no parameters")
+		case !slices.Contains(known, name):
+			q.err = sdk.Invalid("query", "only the parameters "+strings.Join(known, ", "))
+		case len(values[name]) > 1:
 			q.err = sdk.Invalid(name, "given once")
+		}
+		if q.err != nil {
+			return q
 		}
 	}
 	return q

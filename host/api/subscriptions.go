@@ -3,10 +3,12 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
 
+	"github.com/fencepost/fencepost/engine/canon"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
@@ -40,7 +42,11 @@ type subscriptionInput struct {
 var defaultAnchor = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func (s *server) putSubscription(w http.ResponseWriter, r *http.Request) {
-	sub, err := decodeSubscription(r.PathValue("tenant"), r.Body)
+	var sub storage.Subscription
+	err := readQuery(r).err
+	if err == nil {
+		sub, err = decodeSubscription(r.PathValue("tenant"), r.Body)
+	}
 	if err == nil {
 		sub, err = s.cfg.Engine.PutSubscription(r.Context(), sub)
 	}
@@ -56,10 +62,15 @@ func decodeSubscription(tenant string, body io.Reader) (storage.Subscription, er
 	if err != nil {
 		return storage.Subscription{}, err
 	}
+	// The library would take repeated keys, text that is not UTF-8 and
+	// something after the value.
+	if err := canon.Check(raw); err != nil {
+		return storage.Subscription{}, fmt.Errorf("body: %w", err)
+	}
 	var in subscriptionInput
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&in); err != nil || dec.More() {
+	if err := dec.Decode(&in); err != nil {
 		return storage.Subscription{}, sdk.Invalid("body", "one JSON object with only tenant, plan, plan_version, anchor, interval, timezone and customers")
 	}
 	if in.Tenant != "" && in.Tenant != tenant {
@@ -78,6 +89,10 @@ func decodeSubscription(tenant string, body io.Reader) (storage.Subscription, er
 }
 
 func (s *server) getSubscription(w http.ResponseWriter, r *http.Request) {
+	if q := readQuery(r); q.err != nil {
+		s.fail(w, r, q.err)
+		return
+	}
 	sub, err := s.cfg.Engine.Subscription(r.Context(), r.PathValue("tenant"))
 	if err != nil {
 		s.fail(w, r, err)
