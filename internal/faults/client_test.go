@@ -4,6 +4,7 @@ package faults
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,14 +28,17 @@ type event struct {
 	at                    time.Time // zero: sent without a time
 	cloud                 bool
 	generated             string // of a CloudEvent; quantity is its context
+	of                    string // the tenant; empty: tenant
 }
+
+func (e event) tenant() string { return cmp.Or(e.of, tenant) }
 
 const source = "/faults"
 
 // parts are the stored events that an event leads to, by key.
 func (e event) parts() map[eventKey]event {
 	if !e.cloud {
-		return map[eventKey]event{{tenant, e.id}: e}
+		return map[eventKey]event{{e.tenant(), e.id}: e}
 	}
 	one := func(feature, quantity string) (eventKey, event) {
 		return eventKey{tenant, canon.EventID(source, e.id, feature)}, event{id: e.id, feature: feature, quantity: quantity, at: e.at}
@@ -55,7 +59,7 @@ func (e event) body() map[string]any {
 			"datacontenttype": "application/json", "data": map[string]string{"context": e.quantity, "generated": e.generated},
 		}
 	} else {
-		b = map[string]any{"id": e.id, "tenant": tenant, "feature": e.feature, "quantity": e.quantity}
+		b = map[string]any{"id": e.id, "tenant": e.tenant(), "feature": e.feature, "quantity": e.quantity}
 	}
 	if !e.at.IsZero() {
 		b["time"] = e.at.UTC().Format(time.RFC3339Nano)
@@ -77,6 +81,18 @@ func events(prefix string, n int) []event {
 	}
 	return all
 }
+
+// crowd makes n plain events of several tenants, so that requests for them are
+// on their way side by side.
+func crowd(prefix string, n int) []event {
+	all := events(prefix, n)
+	for i := range all {
+		all[i].of = crowdTenants[i%len(crowdTenants)]
+	}
+	return all
+}
+
+var crowdTenants = []string{"acme", "globex", "initech", "umbrella", "hooli"}
 
 // completions makes n CloudEvents of two features each.
 func completions(prefix string, n int) []event {
@@ -179,7 +195,21 @@ func (r *rig) subscribe(customers ...string) {
 	if len(customers) == 0 {
 		customers = []string{"stripe=cus_acme"}
 	}
-	args := []string{"subscriptions", "put", tenant}
+	r.subscribeTenant(tenant, customers...)
+}
+
+// subscribeCrowd does it for the tenants of a crowd, each with a customer of
+// its own.
+func (r *rig) subscribeCrowd() {
+	r.t.Helper()
+	for _, name := range crowdTenants {
+		r.subscribeTenant(name, "stripe=cus_"+name)
+	}
+}
+
+func (r *rig) subscribeTenant(name string, customers ...string) {
+	r.t.Helper()
+	args := []string{"subscriptions", "put", name}
 	for _, c := range customers {
 		args = append(args, "--customer", c)
 	}

@@ -5,6 +5,9 @@ package faults
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost/internal/stripedouble"
 )
 
 // deliveryLabels are the steps of a delivery, with what must be so at the
@@ -85,6 +88,29 @@ func TestKillWhileDelivering(t *testing.T) {
 				t.Errorf("%d charges, %d double, %d replays of an Idempotency-Key", l.Charges, l.DoubleCharges, l.Replays)
 			}
 			t.Logf("%s: %d requests for %d charges, %d duplicates refused", test.label, l.Requests, l.Charges, l.DuplicatesRefused)
+		})
+	}
+}
+
+// F03 with many requests on their way at once: the kill cuts all of them.
+func TestKillWhileManyAreOnTheirWay(t *testing.T) {
+	t.Parallel()
+	for _, label := range []string{"d4", "d5", "d6", "d7"} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, defaults(), func(c *stripedouble.Config) { c.Latency = 20 * time.Millisecond })
+			r.subscribeCrowd()
+			const n = 40
+			r.load(crowd("e", n))
+			r.launch(label + "=kill@n9").died(label)
+			r.launch(label + "=kill@n3").died(label)
+			r.start("")
+			r.drain()
+			if got := r.audit().accepted(r); got != n {
+				t.Errorf("%d items, want %d", got, n)
+			}
+			l := r.double.Ledger()
+			t.Logf("%s: %d requests for %d charges, %d duplicates refused", label, l.Requests, l.Charges, l.DuplicatesRefused)
 		})
 	}
 }

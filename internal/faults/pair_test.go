@@ -80,14 +80,20 @@ func runPair(ctx context.Context, path string, log *slog.Logger) error {
 	return nil
 }
 
-// pair starts two deliverers on the rig's store and waits until they serve.
-func (r *rig) pair(rules string) *server {
+// launchPair starts two deliverers on the rig's store.
+func (r *rig) launchPair(rules string) *server {
 	r.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	s := r.launchAs(rules, self)
+	return r.launchAs(rules, self)
+}
+
+// pair is launchPair that waits until both serve.
+func (r *rig) pair(rules string) *server {
+	r.t.Helper()
+	s := r.launchPair(rules)
 	if !s.serving() {
 		r.t.Fatalf("the pair ended before it served: %v", s.err)
 	}
@@ -273,4 +279,28 @@ func TestRefusedWhileTheFirstRequestIsOnItsWay(t *testing.T) {
 	eventually(t, "the first request lands", func() bool { return r.double.Ledger().Charges == 1 })
 	r.fired()
 	r.audit() // rejected with a charge would be a lie
+}
+
+// F03 with two deliverers that compete: the kill takes both, in the middle of
+// what they have claimed side by side.
+func TestKillWhileTwoDeliver(t *testing.T) {
+	t.Parallel()
+	for _, label := range []string{"d2", "d5", "d8", "d9", "d10"} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			s := defaults()
+			s.page = 4
+			r := newRig(t, s)
+			r.subscribeCrowd()
+			const n = 40
+			r.load(crowd("e", n))
+			killed := r.launchPair(label + "=kill@n6")
+			killed.died(label)
+			r.pair("")
+			r.drain()
+			if got := r.audit().accepted(r); got != n {
+				t.Errorf("%d items, want %d", got, n)
+			}
+		})
+	}
 }
