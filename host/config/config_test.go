@@ -34,7 +34,7 @@ func TestBadConfigurations(t *testing.T) {
 		"unknown key, meter":             {"meters: [{feature: f, valu: x}]", "meters[0].valu", "unknown"},
 		"unknown key, feature":           {"features: {tokens: {sign: true}}", "features.tokens.sign", "unknown"},
 		"unknown key, exporter":          {exporter("acount: x"), "exporters[0].acount", "unknown"},
-		"unknown key, mapping":           {exporter("mapping: {versoin: 1}"), "exporters[0].mapping.versoin", "unknown"},
+		"unknown key, mapping":           {exporter("mapping: {number: 1}"), "exporters[0].mapping.number", "unknown"},
 		"unknown key, outbox":            {"outbox: {tock: 1s}", "outbox.tock", "unknown"},
 		"unknown key, limits":            {"limits: {events: 1}", "limits.events", "unknown"},
 		"unknown key, console":           {"console: {node: x}", "console.node", "unknown"},
