@@ -60,12 +60,14 @@ func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	items, single, err := decodeEvents(r.Header, body)
+	if all := meter.AsErrors(err); len(items) > s.cfg.MaxEvents || (len(all) == 1 && all[0].Field == "events") {
+		err = &sdk.Error{
+			Tag: sdk.TagInvalid, Code: codeTooLarge, Field: "events",
+			Rule: "at most " + strconv.Itoa(s.cfg.MaxEvents) + " events in one request",
+		}
+	}
 	if err != nil {
 		s.fail(w, r, err)
-		return
-	}
-	if len(items) > s.cfg.MaxEvents {
-		s.fail(w, r, sdk.Invalid("events", "at most "+strconv.Itoa(s.cfg.MaxEvents)+" events"))
 		return
 	}
 	answer, err := s.record(r, items, single)
@@ -195,8 +197,11 @@ func decodeEvents(h http.Header, body []byte) (items []decoded, single bool, err
 		"application/json, application/cloudevents+json, application/cloudevents-batch+json, or the ce-* headers of a CloudEvent in binary mode")
 }
 
-// codeMedia is the code of a body in a form that is not taken.
-const codeMedia = "media_type"
+// Codes of a body in a form that is not taken, and of one to send in parts.
+const (
+	codeMedia    = "media_type"
+	codeTooLarge = "too_large"
+)
 
 func mediaError(field, rule string) error {
 	return &sdk.Error{Tag: sdk.TagInvalid, Code: codeMedia, Field: field, Rule: rule}

@@ -230,8 +230,8 @@ func TestBadInput(t *testing.T) {
 		"a form":               {"application/x-www-form-urlencoded", plain("a", "1"), 415, "content-type"},
 		"no media type":        {";;;", plain("a", "1"), 415, "content-type"},
 		"a string of 1 MB":     {plainJSON, plain(strings.Repeat("x", 1<<20), "1"), 413, "body"},
-		"501 events":           {plainJSON, "[" + strings.Repeat(plain("a", "1")+",", 500) + plain("a", "1") + "]", 400, "events"},
-		"501 CloudEvents":      {ceBatch, "[" + strings.Repeat(completion("1", "acme", 1, 1)+",", 500) + completion("1", "acme", 1, 1) + "]", 400, "events"},
+		"501 events":           {plainJSON, "[" + strings.Repeat(plain("a", "1")+",", 500) + plain("a", "1") + "]", 413, "events"},
+		"501 CloudEvents":      {ceBatch, "[" + strings.Repeat(completion("1", "acme", 1, 1)+",", 500) + completion("1", "acme", 1, 1) + "]", 413, "events"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := *s
@@ -278,7 +278,7 @@ func TestExactNumbers(t *testing.T) {
 func TestConfiguredBounds(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *api.Config) { c.MaxEvents, c.MaxBody = 2, 1024 })
-	s.refused(s.post(plainJSON, "["+plain("a", "1")+","+plain("b", "1")+","+plain("c", "1")+"]"), 400, "invalid", "events")
+	s.refused(s.post(plainJSON, "["+plain("a", "1")+","+plain("b", "1")+","+plain("c", "1")+"]"), 413, "invalid", "events")
 	p := s.refused(s.post(plainJSON, strings.Repeat(" ", 1025)), 413, "invalid", "body")
 	if !strings.Contains(p.Rule, "1024") {
 		t.Errorf("rule %q does not say the bound", p.Rule)

@@ -60,7 +60,7 @@ var statuses = map[sdk.Tag]int{
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		s.problem(w, r, problem{
-			Status: http.StatusRequestEntityTooLarge, Tag: sdk.TagInvalid, Title: titles[sdk.TagInvalid],
+			Status: http.StatusRequestEntityTooLarge, Tag: sdk.TagInvalid, Code: codeTooLarge, Title: titles[sdk.TagInvalid],
 			Field: "body", Rule: "at most " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes in one request",
 		})
 		return
@@ -77,8 +77,11 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	p.Title, p.Status = titles[p.Tag], statuses[p.Tag]
-	if p.Code == codeMedia {
+	switch p.Code {
+	case codeMedia:
 		p.Status = http.StatusUnsupportedMediaType
+	case codeTooLarge:
+		p.Status = http.StatusRequestEntityTooLarge
 	}
 	p.Retryable = p.Tag == sdk.TagUnavailable
 	if p.Retryable {
