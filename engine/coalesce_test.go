@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestGatheredCallsGetTheirOwnAnswers(t *testing.T) {
 				}{
 					{mine, ""},
 					{plain("shared", "1"), ""},
-					{plain("shared", fmt.Sprint(i+2)), sdk.TagConflict},
+					{plain("shared", strconv.Itoa(i+2)), sdk.TagConflict},
 					{plain("bad", "-1"), sdk.TagInvalid},
 				} {
 					res, err := f.Record(t.Context(), call.event)
@@ -220,7 +221,7 @@ func TestStalledStoreIsUnavailableInTime(t *testing.T) {
 	begin := time.Now()
 	out := make(chan answered, 20)
 	for i := range 20 {
-		g.call(context.Background(), out, plain(fmt.Sprint(i), "1"))
+		g.call(context.Background(), out, plain(strconv.Itoa(i), "1"))
 	}
 	for range 20 {
 		a := <-out

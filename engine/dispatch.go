@@ -8,7 +8,7 @@ import (
 // need returns the adapter's implementation of one capability. It answers
 // unsupported itself when the capability is not declared, so an adapter's
 // method is never reached; a declared capability without its methods is a
-// fault of the adapter and is refused in the same way. // B8, B9
+// fault of the adapter and is refused in the same way. // B8, B9.
 func need[T any](a storage.Adapter, c storage.Capability) (T, error) {
 	var zero T
 	m := a.Describe()

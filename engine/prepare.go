@@ -36,7 +36,7 @@ type prepared struct {
 	written bool
 }
 
-// prepareAll validates, hashes and folds. It does no I/O. // S5
+// prepareAll validates, hashes and folds. It does no I/O. // S5.
 func (r recorder) prepareAll(inputs []Input, now time.Time) []*prepared {
 	all := make([]*prepared, len(inputs))
 	first := make(map[storage.EventKey]*prepared, len(inputs))
@@ -149,7 +149,7 @@ func (p *prepared) cloud(rules meter.Rules, meters meter.Set) error {
 	}
 	if err != nil {
 		p.unmeasured = err
-		return nil
+		return nil //nolint:nilerr // an earlier receipt may still settle it
 	}
 	at := in.Time
 	if at.IsZero() {

@@ -178,10 +178,9 @@ func single(errs meter.Errors) error {
 }
 
 // tagged gives an error a tag that it may lack: a store that answers an error
-// nobody classified leaves the outcome unknown. // B48
+// nobody classified leaves the outcome unknown. // B48.
 func tagged(ctx context.Context, err error) error {
-	var known *sdk.Error
-	if errors.As(err, &known) {
+	if _, ok := errors.AsType[*sdk.Error](err); ok {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -58,7 +58,7 @@ func TestEachReportsConflictsAndRecordsTheRest(t *testing.T) {
 
 // B17, S6, B-T2: in atomic mode one conflict rolls everything back and names
 // the position in the caller's order.
-func TestAtomicConflictWritesNothing(t *testing.T) {
+func TestAtomicConflictWritesNothing(t *testing.T) { //nolint:tparallel // the cases share a store
 	t.Parallel()
 	f := open(t)
 	f.want(f.each(plain("z", "1")), "inserted")

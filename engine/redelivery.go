@@ -12,7 +12,7 @@ import (
 
 // redelivered settles the CloudEvents that today's meters cannot measure. One
 // that was received before is a duplicate, or a conflict, as its first receipt
-// says, whatever became of the meters since; any other is invalid. // Q1
+// says, whatever became of the meters since; any other is invalid. // Q1.
 func (r recorder) redelivered(ctx context.Context, all []*prepared) error {
 	for _, p := range all {
 		if p.unmeasured == nil {

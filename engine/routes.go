@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func (p RoutePlan) routes(change *storage.RouteChange) (map[string]storage.Route
 }
 
 // mapping freezes how one feature is expressed. Its version is the hash of its
-// content, so the same content is the same version on every host. // Q3
+// content, so the same content is the same version on every host. // Q3.
 func (p RoutePlan) mapping(feature string) (storage.Mapping, error) {
 	content := maps.Clone(p.Features[feature])
 	if content == nil {
@@ -143,12 +144,12 @@ func (p RoutePlan) mapping(feature string) (storage.Mapping, error) {
 		return storage.Mapping{}, fmt.Errorf("mapping of %s: %w", feature, err)
 	}
 	digest := canon.Digest("fencepost-mapping-v1", string(body))
-	return storage.Mapping{Version: fmt.Sprintf("%x", digest[:16]), Label: p.Label, Content: body}, nil
+	return storage.Mapping{Version: hex.EncodeToString(digest[:16]), Label: p.Label, Content: body}, nil
 }
 
 // refuseShared fails if, after change, two exporters report one feature to the
 // same event name of the same account and mode, looking at retired routes too:
-// what one has billed the other must not bill again. // Q4
+// what one has billed the other must not bill again. // Q4.
 func refuseShared(set storage.RouteSet, change storage.RouteChange) error {
 	contents := map[string]map[string]string{}
 	for _, m := range slices.Concat(set.Mappings, change.Mappings) {

@@ -221,16 +221,6 @@ func (f *fixture) items() []storage.Item {
 	return page.Items
 }
 
-// onlyItem returns the one item in the outbox.
-func (f *fixture) onlyItem() storage.Item {
-	f.t.Helper()
-	items := f.items()
-	if len(items) != 1 {
-		f.t.Fatalf("%d items, want 1", len(items))
-	}
-	return items[0]
-}
-
 func (f *fixture) events() []storage.Event {
 	f.t.Helper()
 	page, err := f.Events(f.t.Context(), storage.StreamQuery{Limit: 1000})

@@ -185,7 +185,7 @@ func (x *exporterRuntime) send(ctx context.Context, batch []byte) ([]byte, error
 	// the answers that did come: a call that is cut answers for no item.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-readingTime(time.Until(deadline))))
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-readingTime(deadline.Sub(x.host.cfg.Now()))))
 		defer cancel()
 	}
 	responses, err := x.http.Send(ctx, requests)

@@ -134,7 +134,7 @@ func Elements(raw []byte, limit int) ([]json.RawMessage, error) {
 		if len(out) == limit {
 			return ErrTooMany
 		}
-		out = append(out, element[:len(element):len(element)])
+		out = append(out, slices.Clip(element))
 		return nil
 	})
 	if err != nil {

@@ -85,12 +85,10 @@ func (e Errors) has(field string) bool {
 // AsErrors returns the tagged errors of err: itself if it is [Errors], the one
 // in its chain otherwise; nil if there is none.
 func AsErrors(err error) Errors {
-	var all Errors
-	if errors.As(err, &all) {
+	if all, ok := errors.AsType[Errors](err); ok {
 		return all
 	}
-	var one *sdk.Error
-	if errors.As(err, &one) {
+	if one, ok := errors.AsType[*sdk.Error](err); ok {
 		return Errors{one}
 	}
 	return nil

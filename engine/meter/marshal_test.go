@@ -10,7 +10,7 @@ import (
 )
 
 // A stored receipt is what a later replay reads: it must be the event that
-// came, with the same hash. // Q1
+// came, with the same hash. // Q1.
 func TestCloudEventMarshalRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{

@@ -254,7 +254,7 @@ var longPath = strings.Repeat("a", 256)
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	if err := (meter.Errors)(nil).Err(); err != nil {
+	if err := meter.Errors(nil).Err(); err != nil {
 		t.Errorf("no errors: %v", err)
 	}
 	cause := sdk.Unavailable("timeout", errors.New("x"))

@@ -19,6 +19,7 @@ func quantity(raw json.RawMessage) (decimal.Decimal, error) {
 		if text, ok := canon.Text(raw); ok {
 			return decimal.Parse(text)
 		}
+	case canon.Null, canon.Bool, canon.Array, canon.Object:
 	}
 	return decimal.Decimal{}, decimal.ErrSyntax
 }

@@ -69,7 +69,7 @@ func (c Calendar) reached(local time.Time) int {
 	var n int
 	switch c.interval {
 	case storage.Day, storage.Week:
-		n = floorDiv(int(local.Unix()-c.anchor.Unix()), int(c.days())*secondsPerDay)
+		n = floorDiv(int(local.Unix()-c.anchor.Unix()), c.days()*secondsPerDay)
 	default:
 		n = floorDiv(months(local)-months(c.anchor), c.months())
 	}

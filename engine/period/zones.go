@@ -56,7 +56,7 @@ func (z *Zones) load(name string) (*time.Location, error) {
 		return time.UTC, nil
 	}
 	if known, ok := z.loaded.Load(name); ok {
-		return known.(*time.Location), nil
+		return known.(*time.Location), nil //nolint:errcheck // the only type that is stored
 	}
 	// "Local" is whatever the host is set to; "right/" and "posix/" exist on
 	// some systems only, and the first counts leap seconds. A name that is not

@@ -71,7 +71,8 @@ const (
 // Fault is a call that got no answer from the plugin.
 //
 // A Fault is immutable once returned and safe for concurrent use.
-type Fault struct {
+type Fault struct { //nolint:errname // the field's word for it, as in the fault suite
+
 	// Kind is what a caller branches on.
 	Kind Kind
 	// Plugin is the configured name of the plugin.

@@ -106,8 +106,7 @@ func documents(f *ast.File) int {
 // around the fault, which may hold a secret somebody pasted; kept are only the
 // path of the key, the position and what should be there.
 func yamlError(err error, file *ast.File) error {
-	var tagged *sdk.Error
-	if errors.As(err, &tagged) { // of one of our own types
+	if tagged, ok := errors.AsType[*sdk.Error](err); ok { // of one of our own types
 		return tagged
 	}
 	e := sdk.Invalid(whole, "valid YAML of the documented shape")

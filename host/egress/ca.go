@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	sdk "github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
 const caFileBytesMax = 1 << 20
@@ -15,7 +15,7 @@ const caFileBytesMax = 1 << 20
 // a file beside them. It fails with tag invalid, field ca_file, if the file
 // cannot be read, is larger than 1 MiB, or holds no certificate.
 func LoadCAFile(path string) (*x509.CertPool, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, &sdk.Error{Tag: sdk.TagInvalid, Field: "ca_file", Rule: "a readable file", Err: err}
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,7 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/fencepost/fencepost/host/grant"
-	sdk "github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 )
@@ -195,7 +196,7 @@ func withDefaults(cfg Config) Config {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Now == nil {
-		cfg.Now = time.Now //nolint:forbidigo // the default of the injected clock
+		cfg.Now = time.Now
 	}
 	if cfg.Elapsed == nil {
 		cfg.Elapsed = Elapsed
@@ -255,9 +256,7 @@ func (n *counters) snapshot() (s Stats) {
 	n.add(func(have *Stats) {
 		s = *have
 		s.Requests = make(map[exporter.HostClass]uint64, len(have.Requests))
-		for k, v := range have.Requests {
-			s.Requests[k] = v
-		}
+		maps.Copy(s.Requests, have.Requests)
 	})
 	return s
 }

@@ -222,7 +222,7 @@ func TestRebinding(t *testing.T) {
 // newDNS returns a resolver that gives addr for every IPv4 question.
 func newDNS(t *testing.T, addr netip.Addr) *net.Resolver {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // a listener of a test
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func dnsAnswer(q []byte, addr netip.Addr) []byte {
 // F37: no connection is not_sent, whatever the cause.
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestNoConnection(t *testing.T) {
 // Q15: a server that does not speak TLS never sees the request or the secret.
 func TestPlainServer(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a listener of a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestPlainServer(t *testing.T) {
 }
 
 // T5: proxies in the environment are not asked.
-func TestNoProxyFromEnvironment(t *testing.T) {
+func TestNoProxyFromEnvironment(t *testing.T) { //nolint:paralleltest // it sets the environment
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY"} {
 		t.Setenv(name, "http://127.0.0.1:1")

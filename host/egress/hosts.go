@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	sdk "github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
 // HostOf returns the "host:port" of an https URL such as an operator's

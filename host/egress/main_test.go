@@ -85,7 +85,7 @@ func pool(t *testing.T) (*x509.CertPool, tls.Certificate) {
 func raw(t *testing.T, script func(net.Conn, *bufio.Reader)) string {
 	t.Helper()
 	_, cert := pool(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a listener of a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

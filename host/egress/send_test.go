@@ -33,7 +33,7 @@ func TestSecretIsInjectedAndNeverSeen(t *testing.T) {
 		w.Header().Set("X-"+testKey, "1")
 		w.Header().Set("Set-Cookie", "key="+testKey)
 		w.Header().Set("Request-Id", "req_"+testKey)
-		w.WriteHeader(401)
+		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = fmt.Fprintf(w, `{"error":{"code":%q,"message":"Invalid API Key provided: %s"}}`, testKey, auth)
 	})
 	var logs bytes.Buffer
@@ -226,18 +226,26 @@ func TestBatchStops(t *testing.T) {
 		want   exporter.Exchange
 		rest   exporter.Exchange
 	}{
-		"429": {429,
+		"429": {
+			429,
 			exporter.Exchange{Class: exporter.ClassThrottled, Status: 429, Code: "throttled", RetryAfter: 7 * time.Second},
-			exporter.Exchange{Class: exporter.ClassNotSent, Code: "throttled", RetryAfter: 7 * time.Second}},
-		"401": {401,
+			exporter.Exchange{Class: exporter.ClassNotSent, Code: "throttled", RetryAfter: 7 * time.Second},
+		},
+		"401": {
+			401,
 			exporter.Exchange{Class: exporter.ClassIndefinite, Status: 401, Code: "status_401", Breaker: true},
-			exporter.Exchange{Class: exporter.ClassNotSent, Code: "breaker_open"}},
-		"403": {403,
+			exporter.Exchange{Class: exporter.ClassNotSent, Code: "breaker_open"},
+		},
+		"403": {
+			403,
 			exporter.Exchange{Class: exporter.ClassIndefinite, Status: 403, Code: "status_403", Breaker: true},
-			exporter.Exchange{Class: exporter.ClassNotSent, Code: "breaker_open"}},
-		"404": {404,
+			exporter.Exchange{Class: exporter.ClassNotSent, Code: "breaker_open"},
+		},
+		"404": {
+			404,
 			exporter.Exchange{Class: exporter.ClassIndefinite, Status: 404, Code: "status_404", Breaker: true},
-			exporter.Exchange{Class: exporter.ClassNotSent, Code: "breaker_open"}},
+			exporter.Exchange{Class: exporter.ClassNotSent, Code: "breaker_open"},
+		},
 	}
 	ignore := cmpopts.IgnoreFields(exporter.Exchange{}, "StartedAt", "FinishedAt", "Message")
 	for name, tt := range tests {
@@ -447,7 +455,7 @@ func TestRequestsOfOneItem(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if arrived = append(arrived, r.Header.Get("X-N")); len(arrived) == 1 {
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
 	client := newClient(t, s.host(), nil)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	sdk "github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 )
 

@@ -18,7 +18,7 @@ const sanitizeBytesMax = 16 << 10
 var (
 	urlCredentials = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'<>]*@`)
 	urlQuery       = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?#"'<>]*)[?#][^\s"'<>]*`)
-	// password=…, "api_key": "…", Authorization: Bearer …
+	// password=…, "api_key": "…", Authorization: Bearer ….
 	namedValue = regexp.MustCompile(`(?i)((?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|client[_-]?secret|authorization|credential)s?["']?\s*[=:]\s*)` +
 		`((?:(?:bearer|basic|digest|token)\s+)?(?:"[^"]*(?:"|$)|'[^']*(?:'|$)|[^\s,;}\]]+))`)
 	scheme   = regexp.MustCompile(`(?i)(^|[^\pL\pN_])(bearer|basic)(\s+)[A-Za-z0-9._~+/=:-]{6,}`)

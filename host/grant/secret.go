@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"strings"
 
-	sdk "github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
 // mask is what every printed form of a secret shows.
@@ -118,8 +118,7 @@ func readSecretFile(path string, readFile func(string) ([]byte, error)) ([]byte,
 		return b, nil
 	}
 	// A PathError repeats the path as it is; somebody may have put the key there.
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
 	}
 	e := sdk.Invalid("secret", "file "+Redact(path)+" is readable")

@@ -132,8 +132,7 @@ func TagOf(err error) Tag {
 	if err == nil {
 		return ""
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Tag
 	}
 	return TagUnavailable

@@ -2,8 +2,8 @@ package wasm
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -101,7 +101,7 @@ func BenchmarkOpen(b *testing.B) {
 		dir, n := b.TempDir(), 0
 		for b.Loop() {
 			n++
-			open(b, filepath.Join(dir, fmt.Sprint(n)))
+			open(b, filepath.Join(dir, strconv.Itoa(n)))
 		}
 	})
 	b.Run("warm", func(b *testing.B) {

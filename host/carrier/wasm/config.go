@@ -131,7 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Host.Log == nil {
 		logger := c.Logger
 		c.Host.Log = func(ctx context.Context, level capability.Level, line string) {
-			logger.Log(ctx, slog.Level(level), line, "source", "plugin")
+			logger.Log(ctx, slog.Level(level), "plugin says", "line", line)
 		}
 	}
 	c.Limits = c.Limits.withDefaults()

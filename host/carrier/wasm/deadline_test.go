@@ -81,7 +81,7 @@ func evilDeadlines() map[string]mod {
 }
 
 // F39, D5: every call ends soon after its deadline, whatever the guest does.
-func TestDeadlineEndsEveryGuest(t *testing.T) {
+func TestDeadlineEndsEveryGuest(t *testing.T) { //nolint:paralleltest // each needs a core to itself
 	for name, evil := range evilDeadlines() {
 		t.Run(name, func(t *testing.T) {
 			m := mustOpen(t, config(evil.encode()))
@@ -107,7 +107,7 @@ func TestDeadlineEndsEveryGuest(t *testing.T) {
 }
 
 // F39 with a Go guest, compiled by the real compiler.
-func TestDeadlineEndsGoGuest(t *testing.T) {
+func TestDeadlineEndsGoGuest(t *testing.T) { //nolint:paralleltest // each needs a core to itself
 	m := mustOpen(t, guestConfig(t))
 	for name, call := range map[string]struct {
 		method  uint32
@@ -132,7 +132,7 @@ func TestDeadlineEndsGoGuest(t *testing.T) {
 
 // I16: a guest that computes does not hold up the host's collector for longer
 // than it may run.
-func TestGuestDoesNotBlockTheCollector(t *testing.T) {
+func TestGuestDoesNotBlockTheCollector(t *testing.T) { //nolint:paralleltest // it watches the whole process
 	m := mustOpen(t, config(evilDeadlines()["exponential recursion"].encode()))
 	done := make(chan struct{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -149,6 +149,7 @@ func drop() []byte        { return []byte{0x1a} }
 func loop(b ...[]byte) []byte {
 	return cat([]byte{opLoop, 0x40}, cat(b...), []byte{opEnd})
 }
+
 func iff(b ...[]byte) []byte {
 	return cat([]byte{opIf, 0x40}, cat(b...), []byte{opEnd})
 }

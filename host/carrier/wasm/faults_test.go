@@ -41,11 +41,15 @@ func TestEvilGuests(t *testing.T) {
 		"status 2":             {plugin(nil, i32c(2)), carrier.KindProtocol, "status 2"},
 		"status -1":            {plugin(nil, i32c(-1)), carrier.KindProtocol, "status -1"},
 		"exit code":            {plugin([]imp{impExit}, cat(i32c(7), call(0), zero)), carrier.KindExit, "exit code 7"},
-		"exit as if by deadline": {plugin([]imp{impExit}, cat(i32c(-0x10000001), call(0), zero)),
-			carrier.KindExit, "exit code"},
+		"exit as if by deadline": {
+			plugin([]imp{impExit}, cat(i32c(-0x10000001), call(0), zero)),
+			carrier.KindExit, "exit code",
+		},
 		// Grows by a page until it cannot, then breaks off.
-		"memory bomb": {plugin(nil, cat(loop(i32c(1), []byte{0x40, 0}, i32c(-1), []byte{0x47, opBrIf, 0}), []byte{0x00})),
-			carrier.KindMemory, "unreachable"},
+		"memory bomb": {
+			plugin(nil, cat(loop(i32c(1), []byte{0x40, 0}, i32c(-1), []byte{0x47, opBrIf, 0}), []byte{0x00})),
+			carrier.KindMemory, "unreachable",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

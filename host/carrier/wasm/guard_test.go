@@ -38,8 +38,10 @@ func TestPlanGuard(t *testing.T) {
 		"loop header before a call": {[]fn{void(loop(), call(2))}, []bool{true}},
 		"many calls of a leaf":      {[]fn{void(repeat(100, call(3))), void(nops(100))}, []bool{true, false}},
 		"few calls of a leaf":       {[]fn{void(repeat(10, call(3))), void(nops(100))}, []bool{false, false}},
-		"chain of doublings": {[]fn{void(call(3), call(3)), void(call(4), call(4)), void(call(5), call(5)), void(nops(1000))},
-			[]bool{true, false, false, false}},
+		"chain of doublings": {
+			[]fn{void(call(3), call(3)), void(call(4), call(4)), void(call(5), call(5)), void(nops(1000))},
+			[]bool{true, false, false, false},
+		},
 		"fill of unknown size":       {[]fn{void(fill(get(0)))}, []bool{true}},
 		"fill of a small constant":   {[]fn{void(fill(i32c(1000)))}, []bool{false}},
 		"fill of a large constant":   {[]fn{void(fill(i32c(1 << 20)))}, []bool{true}},

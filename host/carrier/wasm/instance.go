@@ -105,8 +105,7 @@ func (in *instance) run(ctx context.Context, method uint32, request []byte) ([]b
 	if !in.ready {
 		for _, s := range in.cfg.Setup {
 			if _, err := in.enter(ctx, s.Method, s.Request); err != nil {
-				var fault *carrier.Fault
-				if errors.As(err, &fault) {
+				if fault, ok := errors.AsType[*carrier.Fault](err); ok {
 					fault.Entered = false // the call itself was not reached
 					fault.Detail = "set up a new instance: " + fault.Detail
 				}

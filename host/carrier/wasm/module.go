@@ -198,6 +198,7 @@ func (m *Module) count(err error) error {
 			m.stats.memoryFaults.Add(1)
 		case carrier.KindExit:
 			m.stats.exits.Add(1)
+		case carrier.KindRefused, carrier.KindClosed: // no fault of the plugin
 		}
 	}
 	return err

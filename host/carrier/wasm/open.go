@@ -37,8 +37,7 @@ func Open(ctx context.Context, cfg Config) (*Module, error) {
 		}
 	}
 	m, err := load(ctx, &cfg, loaded{layout: l, plan: p, cacheDir: dir})
-	var mistrust *cacheError
-	if errors.As(err, &mistrust) {
+	if mistrust, ok := errors.AsType[*cacheError](err); ok {
 		// A damaged cache entry must cost one slow start, not the plugin.
 		cfg.Logger.WarnContext(ctx, "compile cache damaged, compiling anew", "error", mistrust.err.Error())
 		if err := os.RemoveAll(dir); err != nil {

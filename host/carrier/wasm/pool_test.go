@@ -96,6 +96,7 @@ func TestCloseWaits(t *testing.T) {
 }
 
 func timeout(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx

@@ -107,8 +107,10 @@ var quantities = rapid.OneOf(
 	rapid.StringMatching(`-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,12})?`),
 	rapid.StringMatching(`-?(0|9{1,26})(\.9{1,12})?`),
 	rapid.StringMatching(`-?[1-9](\.[0-9]{1,3})?[eE][+-]?[0-9]`),
-	rapid.SampledFrom([]string{"0", "-0", "1e25", "1e-12", widest, "-" + widest, "18446744073709551615", "18446744073709551616",
-		"34028236692093846346337460.743176821145"}),
+	rapid.SampledFrom([]string{
+		"0", "-0", "1e25", "1e-12", widest, "-" + widest, "18446744073709551615", "18446744073709551616",
+		"34028236692093846346337460.743176821145",
+	}),
 )
 
 func draw(t *rapid.T, label string) (decimal.Decimal, *big.Rat) {

@@ -171,17 +171,17 @@ func (a *Adapter) prepare(ctx context.Context) error {
 		return err
 	}
 	if a.schemaProblem() != nil {
-		return nil
+		return nil //nolint:nilerr // every call will answer it; Migrate can mend it
 	}
 	return a.expireLeases(ctx)
 }
 
 // expireLeases ends every running lease. Only the expiry moves.
 func (a *Adapter) expireLeases(ctx context.Context) error {
-	return a.write(ctx, "expire leases", func(_ context.Context, c *conn) error {
+	return a.write(ctx, "expire leases", func(ctx context.Context, c *conn) error {
 		n, err := c.bind(qExpireLeases).time(a.now().Add(-time.Microsecond)).run()
 		if n > 0 {
-			a.cfg.Logger.Info("leases of an earlier process ended", "items", n)
+			a.cfg.Logger.InfoContext(ctx, "leases of an earlier process ended", "items", n)
 		}
 		return err
 	})

@@ -26,8 +26,10 @@ func BenchmarkEngineRecord(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(e.Close)
-	plan := engine.RoutePlan{Exporter: "stripe", Provider: "stripe", Account: "acct_1", Mode: "test",
-		Features: map[string]map[string]string{"tokens": {"event_name": "tokens"}}}
+	plan := engine.RoutePlan{
+		Exporter: "stripe", Provider: "stripe", Account: "acct_1", Mode: "test",
+		Features: map[string]map[string]string{"tokens": {"event_name": "tokens"}},
+	}
 	if _, err := e.ApplyRoutes(b.Context(), []engine.RoutePlan{plan}); err != nil {
 		b.Fatal(err)
 	}

@@ -113,8 +113,10 @@ func BenchmarkOutbox(b *testing.B) {
 		func(int) {
 			moves := make([]storage.Transition, len(cl.Items))
 			for i, it := range cl.Items {
-				moves[i] = storage.Transition{ItemID: it.ItemID, Expect: fenced(it.LeaseToken), Attempt: &storage.Attempt{LeaseToken: 1},
-					Set: storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: ptr(true)}}
+				moves[i] = storage.Transition{
+					ItemID: it.ItemID, Expect: fenced(it.LeaseToken), Attempt: &storage.Attempt{LeaseToken: 1},
+					Set: storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: new(true)},
+				}
 			}
 			move(b, a, moves...)
 		},

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"time"
 
+	"zombiezen.com/go/sqlite"
+
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"zombiezen.com/go/sqlite"
 )
 
 // binder binds the parameters of a statement in their order and runs it. The
@@ -178,8 +179,6 @@ func (r *row) text() string { return r.s.ColumnText(r.col()) }
 func (r *row) int() int64 { return r.s.ColumnInt64(r.col()) }
 
 func (r *row) bool() bool { return r.s.ColumnInt64(r.col()) != 0 }
-
-func (r *row) isNull() bool { return r.s.ColumnIsNull(r.n) }
 
 // time reads microseconds; NULL is the zero time.
 func (r *row) time() time.Time {

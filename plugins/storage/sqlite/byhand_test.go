@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"zombiezen.com/go/sqlite"
+
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 // byHand drives the statements of a record on a bare connection: no binder, no

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,7 +168,7 @@ func checkWhole(t *testing.T, path string, acknowledged int) int {
 		}
 	}
 	for batch := range len(perBatch) {
-		if n := perBatch[fmt.Sprint(batch)]; n != 2*killBatch {
+		if n := perBatch[strconv.Itoa(batch)]; n != 2*killBatch {
 			t.Errorf("batch %d has %d of %d events", batch, n, 2*killBatch)
 		}
 	}
@@ -182,11 +183,11 @@ func checkWhole(t *testing.T, path string, acknowledged int) int {
 	defer func() { a.writer <- w }()
 	for statement, want := range map[string]string{
 		"PRAGMA integrity_check":                        "ok",
-		"SELECT count(*) FROM fencepost_outbox_items":   fmt.Sprint(events),
-		"SELECT count(*) FROM fencepost_outbox":         fmt.Sprint(events),
-		"SELECT count(*) FROM fencepost_cloudevents":    fmt.Sprint(units),
-		"SELECT items FROM fencepost_outbox_counts":     fmt.Sprint(events),
-		"SELECT max(seq) FROM fencepost_events":         fmt.Sprint(events),
+		"SELECT count(*) FROM fencepost_outbox_items":   strconv.Itoa(events),
+		"SELECT count(*) FROM fencepost_outbox":         strconv.Itoa(events),
+		"SELECT count(*) FROM fencepost_cloudevents":    strconv.Itoa(units),
+		"SELECT items FROM fencepost_outbox_counts":     strconv.Itoa(events),
+		"SELECT max(seq) FROM fencepost_events":         strconv.Itoa(events),
 		"SELECT count(*) FROM pragma_foreign_key_check": "0",
 	} {
 		if got, err := w.pragma(statement); err != nil || got != want {
@@ -258,7 +259,7 @@ func TestReadOnlyFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to become somebody who may not write")
 	}
-	dir, err := os.MkdirTemp("", "fencepost-readonly-")
+	dir, err := os.MkdirTemp("", "fencepost-readonly-") //nolint:usetesting // nobody may not enter t.TempDir()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"github.com/google/go-cmp/cmp"
 )
 
 func ids(cl storage.Claim) []int64 {
@@ -52,7 +53,7 @@ func TestClaim(t *testing.T) {
 	wantIDs(t, claim(t, a, route+1))
 	// Back to pending later: the first attempt stays where it was.
 	first := c.t
-	move(t, a, storage.Transition{ItemID: 1, Expect: fenced(1), Set: storage.Change{State: storage.Pending, NextAttemptAfter: ptr(time.Second)}})
+	move(t, a, storage.Transition{ItemID: 1, Expect: fenced(1), Set: storage.Change{State: storage.Pending, NextAttemptAfter: new(time.Second)}})
 	wantIDs(t, claim(t, a, route))
 	c.advance(time.Second) // due at this very microsecond
 	cl = claim(t, a, route)
@@ -130,7 +131,7 @@ func TestFence(t *testing.T) {
 	claim(t, a, route)
 	c.advance(time.Hour)
 	claim(t, a, route) // token 2
-	accept := storage.Change{State: storage.Accepted, ProviderRef: ptr("stale"), AcceptedNow: true}
+	accept := storage.Change{State: storage.Accepted, ProviderRef: new("stale"), AcceptedNow: true}
 	rows := move(t, a,
 		storage.Transition{ItemID: 1, Expect: fenced(1), Set: accept, Attempt: &storage.Attempt{LeaseToken: 1, Outcome: "accepted"}},
 		storage.Transition{ItemID: 1, Expect: fenced(2), Set: storage.Change{State: storage.Uncertain}, Attempt: &storage.Attempt{LeaseToken: 2}},
@@ -233,7 +234,7 @@ func TestExhausted(t *testing.T) {
 // retry sends item 1 back to pending, due at once.
 func retry(t *testing.T, a *Adapter, set storage.Change) {
 	t.Helper()
-	set.State, set.NextAttemptAfter = storage.Pending, ptr(time.Duration(0))
+	set.State, set.NextAttemptAfter = storage.Pending, new(time.Duration(0))
 	if rows := move(t, a, storage.Transition{ItemID: 1, Expect: fenced(1), Set: set}); rows[0] != 1 {
 		t.Fatal("item 1 did not go back")
 	}
@@ -273,7 +274,8 @@ func TestSerialKeyAcrossRoutes(t *testing.T) {
 	a := open(t, c)
 	route, rev := addRoute(t, a)
 	set, err := a.ChangeRoutes(t.Context(), storage.RouteChange{Revision: rev, Add: []storage.Route{{
-		Exporter: "stripe", Account: "acct_1", Mode: "test", Feature: "calls", Disposition: storage.RouteExport, MappingVersion: "m1"}}})
+		Exporter: "stripe", Account: "acct_1", Mode: "test", Feature: "calls", Disposition: storage.RouteExport, MappingVersion: "m1",
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,8 +298,8 @@ func TestSerialKeyAcrossRoutes(t *testing.T) {
 	wantIDs(t, claim(t, a, other), 2) // 1 has expired
 	wantIDs(t, claim(t, a, route), 4) // and now waits for 2
 	// Across routes the oldest due goes first.
-	for id, after := range map[int64]time.Duration{2: 5, 3: 1, 4: 3} {
-		move(t, a, storage.Transition{ItemID: id, Expect: fenced(1), Set: storage.Change{State: storage.Pending, NextAttemptAfter: ptr(after * time.Second)}})
+	for id, after := range map[int64]time.Duration{2: 5 * time.Second, 3: time.Second, 4: 3 * time.Second} {
+		move(t, a, storage.Transition{ItemID: id, Expect: fenced(1), Set: storage.Change{State: storage.Pending, NextAttemptAfter: new(after)}})
 	}
 	c.advance(time.Minute)
 	wantIDs(t, claim(t, a, route, other), 1)

@@ -47,7 +47,7 @@ func openWriter(path string, busy time.Duration) (*conn, error) {
 	sc.SetBusyTimeout(busy)
 	mode, err := c.pragma("PRAGMA journal_mode = WAL")
 	if err == nil && mode != "wal" {
-		err = fmt.Errorf("the file system does not support WAL mode")
+		err = errors.New("the file system does not support WAL mode")
 	}
 	if err == nil {
 		err = c.pragmas(writerPragmas[:])
@@ -89,7 +89,7 @@ func (c *conn) pragma(text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer s.Finalize()
+	defer func() { _ = s.Finalize() }() // it repeats what Step said
 	if _, err := s.Step(); err != nil {
 		return "", err
 	}

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fencepost/fencepost/plugins/sdk"
 	"zombiezen.com/go/sqlite"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
 // dsnField is the configuration key that names the file.
@@ -20,8 +21,7 @@ func storeError(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var tagged *sdk.Error
-	if errors.As(err, &tagged) {
+	if _, ok := errors.AsType[*sdk.Error](err); ok {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	if ctxErr := ctx.Err(); ctxErr != nil {

@@ -1,8 +1,9 @@
 package sqlite
 
 import (
-	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"zombiezen.com/go/sqlite"
+
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 )
 
 // registerFunctions gives a connection dec_add(a, b): the exact sum of two

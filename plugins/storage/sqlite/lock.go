@@ -25,7 +25,7 @@ type fileLock struct{ f *os.File }
 
 // acquireLock waits up to wait for "<path>.lock".
 func acquireLock(ctx context.Context, path string, wait time.Duration) (*fileLock, error) {
-	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, lockFileError(path, err)
 	}

@@ -11,10 +11,11 @@ import (
 	"strconv"
 	"strings"
 
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/fencepost/fencepost/migrations"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 const migrateHint = "run fencepost migrate up"
@@ -94,15 +95,19 @@ func compareSchema(known []migration, applied []storage.Migration) (missing []mi
 		case !ok:
 			missing = append(missing, m)
 		case got.Checksum != m.Checksum:
-			return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "schema_changed", Field: dsnField,
+			return nil, &sdk.Error{
+				Tag: sdk.TagInvalid, Code: "schema_changed", Field: dsnField,
 				Rule: fmt.Sprintf("a store whose migration %d (%s) is the released one", m.Version, m.Name),
-				Hint: "the store was migrated by a build that was never released; restore a backup"}
+				Hint: "the store was migrated by a build that was never released; restore a backup",
+			}
 		}
 	}
 	for version := range byVersion {
-		return nil, &sdk.Error{Tag: sdk.TagUnsupported, Code: "schema_newer", Field: dsnField,
+		return nil, &sdk.Error{
+			Tag: sdk.TagUnsupported, Code: "schema_newer", Field: dsnField,
 			Rule: fmt.Sprintf("a store of at most schema version %d, not %d", len(known), version),
-			Hint: "a newer fencepost has migrated this store; run that version"}
+			Hint: "a newer fencepost has migrated this store; run that version",
+		}
 	}
 	return missing, nil
 }

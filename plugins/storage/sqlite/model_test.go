@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"pgregory.net/rapid"
+
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 // model is the documented contract in a few maps: one tenant, one route, one

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/plugins/sdk"
-	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"go.uber.org/goleak"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 func TestMain(m *testing.M) {
@@ -285,8 +286,10 @@ func TestImmutable(t *testing.T) {
 	it.Customer = ""
 	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(e, it), cloudEvent("acme", "c1", "h")}, RoutesRevision: rev})
 	claim(t, a, route)
-	move(t, a, storage.Transition{ItemID: 1, Expect: storage.Expect{State: storage.Pending},
-		Set: storage.Change{State: storage.Pending}, Attempt: &storage.Attempt{}})
+	move(t, a, storage.Transition{
+		ItemID: 1, Expect: storage.Expect{State: storage.Pending},
+		Set: storage.Change{State: storage.Pending}, Attempt: &storage.Attempt{},
+	})
 	for _, sql := range []string{
 		"UPDATE fencepost_events SET quantity = '2'",
 		"DELETE FROM fencepost_events",

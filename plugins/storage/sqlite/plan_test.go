@@ -1,7 +1,7 @@
 package sqlite
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +40,7 @@ func TestPlans(t *testing.T) {
 			t.Parallel()
 			a := open(t, newClock())
 			if state != "empty" {
-				route := seed(t, a, 1000, func(i int, it *storage.NewItem) { it.SerialKey = fmt.Sprint(i % 7) })
+				route := seed(t, a, 1000, func(i int, it *storage.NewItem) { it.SerialKey = strconv.Itoa(i % 7) })
 				if state == "done" {
 					finish(t, a, route)
 				}
@@ -85,8 +85,10 @@ func finish(t *testing.T, a *Adapter, route int64) {
 	cl := claimWith(t, a, storage.ClaimRequest{Routes: []int64{route}, Limit: 1000})
 	moves := make([]storage.Transition, len(cl.Items))
 	for i, it := range cl.Items {
-		moves[i] = storage.Transition{ItemID: it.ItemID, Expect: fenced(1), Attempt: &storage.Attempt{LeaseToken: 1},
-			Set: storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: ptr(true)}}
+		moves[i] = storage.Transition{
+			ItemID: it.ItemID, Expect: fenced(1), Attempt: &storage.Attempt{LeaseToken: 1},
+			Set: storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: new(true)},
+		}
 	}
 	move(t, a, moves...)
 }

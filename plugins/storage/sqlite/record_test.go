@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"github.com/google/go-cmp/cmp"
 )
 
 // cloudEvent is a receipt that feeds one event for each feature.
@@ -33,9 +35,11 @@ func outcomes(res storage.RecordResult) string {
 	var all []string
 	for _, u := range res.Units {
 		s := string(u.Outcome)
+		var sSb37 strings.Builder
 		for _, e := range u.Entries {
-			s += fmt.Sprintf(" %s=%d", e.EventID, e.Seq)
+			sSb37.WriteString(fmt.Sprintf(" %s=%d", e.EventID, e.Seq))
 		}
+		s += sSb37.String()
 		all = append(all, s)
 	}
 	return strings.Join(all, "; ")
@@ -143,8 +147,8 @@ func TestUnitIsWhole(t *testing.T) {
 			res := record(t, a, storage.RecordRequest{Mode: mode, Units: []storage.Unit{
 				cloudEvent("acme", "1", "x", "in", "out"), plain(event("acme", "e1", "1")),
 			}})
-			want, wantTotals := "; conflict", "tokens 7/1"
-			if want = "conflict; "; mode == storage.Each {
+			want, wantTotals := "conflict; ", "tokens 7/1"
+			if mode == storage.Each {
 				want, wantTotals = "conflict; inserted e1=2", "tokens 8/2"
 			}
 			wantOutcomes(t, res, want)
@@ -188,7 +192,8 @@ func TestStale(t *testing.T) {
 		t.Errorf("a stale request wrote %s", got)
 	}
 	res := record(t, a, storage.RecordRequest{Units: units, RoutesRevision: rev, Subscriptions: []storage.SubscriptionRevision{
-		{Tenant: "acme", Revision: sub.Revision}, {Tenant: "zeta", Revision: 0}}})
+		{Tenant: "acme", Revision: sub.Revision}, {Tenant: "zeta", Revision: 0},
+	}})
 	wantOutcomes(t, res, "inserted e1=1")
 }
 
@@ -200,8 +205,10 @@ func TestConflictUnresolved(t *testing.T) {
 			t.Parallel()
 			a := open(t, newClock())
 			sqlExec(t, a.path, "CREATE TRIGGER skip BEFORE INSERT ON "+table+" BEGIN SELECT RAISE(IGNORE); END")
-			_, err := a.RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Each,
-				Units: []storage.Unit{cloudEvent("acme", "1", "x", "in")}})
+			_, err := a.RecordEvents(t.Context(), storage.RecordRequest{
+				Mode:  storage.Each,
+				Units: []storage.Unit{cloudEvent("acme", "1", "x", "in")},
+			})
 			wantError(t, err, sdk.TagUnavailable, "conflict_unresolved")
 			sqlExec(t, a.path, "DROP TRIGGER skip")
 			if got := totals(t, a, "acme"); got != "" {
@@ -336,7 +343,7 @@ func TestManyAdditions(t *testing.T) {
 		for i := range units {
 			n := round*len(units) + i
 			q := fmt.Sprintf("%d.%012d", n*7919, (n*104729)%1_000_000_000_000)
-			units[i] = plain(event("acme", fmt.Sprint(n), q))
+			units[i] = plain(event("acme", strconv.Itoa(n), q))
 			r, _ := new(big.Rat).SetString(q)
 			want.Add(want, r)
 		}

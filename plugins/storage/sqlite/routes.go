@@ -7,9 +7,10 @@ import (
 	"errors"
 	"time"
 
+	"zombiezen.com/go/sqlite"
+
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"zombiezen.com/go/sqlite"
 )
 
 // Routes returns every route and every mapping, with the revision that
@@ -123,8 +124,10 @@ func putMapping(c *conn, m storage.Mapping, now time.Time) error {
 		return err
 	}
 	if string(stored.Content) != string(m.Content) {
-		return &sdk.Error{Tag: sdk.TagConflict, Code: "mapping_changed", Field: "mappings",
-			Rule: "the same content for the same version"}
+		return &sdk.Error{
+			Tag: sdk.TagConflict, Code: "mapping_changed", Field: "mappings",
+			Rule: "the same content for the same version",
+		}
 	}
 	return nil
 }

@@ -75,8 +75,10 @@ func addRoute(t testing.TB, a *Adapter) (route, revision int64) {
 	t.Helper()
 	set, err := a.ChangeRoutes(t.Context(), storage.RouteChange{
 		Mappings: []storage.Mapping{{Version: "m1", Label: "1", Content: []byte(`{"event_name":"llm_tokens"}`)}},
-		Add: []storage.Route{{Exporter: "stripe", Account: "acct_1", Mode: "test", Feature: "tokens",
-			Disposition: storage.RouteExport, MappingVersion: "m1"}},
+		Add: []storage.Route{{
+			Exporter: "stripe", Account: "acct_1", Mode: "test", Feature: "tokens",
+			Disposition: storage.RouteExport, MappingVersion: "m1",
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -141,8 +143,6 @@ func move(t testing.TB, a *Adapter, moves ...storage.Transition) []int {
 func fenced(token int64) storage.Expect {
 	return storage.Expect{State: storage.Leased, LeaseToken: &token}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // load reads one item.
 func load(t testing.TB, a *Adapter, id int64) storage.ItemDetail {

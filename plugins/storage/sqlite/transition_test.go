@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"github.com/google/go-cmp/cmp"
 )
 
 // The update is generic: each part of a change sets its column and no other.
@@ -23,22 +24,22 @@ func TestTransitionSets(t *testing.T) {
 		"leaving leased": {storage.Change{State: storage.Rejected}, func(it *storage.Item, _ time.Time) {
 			it.State, it.LeaseOwner, it.LeaseExpiresAt = storage.Rejected, "", time.Time{}
 		}},
-		"delay": {storage.Change{State: storage.Leased, NextAttemptAfter: ptr(time.Minute)}, func(it *storage.Item, now time.Time) {
+		"delay": {storage.Change{State: storage.Leased, NextAttemptAfter: new(time.Minute)}, func(it *storage.Item, now time.Time) {
 			it.NextAttemptAt = now.Add(time.Minute)
 		}},
 		"return": {storage.Change{State: storage.Leased, ReturnAttempt: true}, func(it *storage.Item, _ time.Time) { it.Attempts = 0 }},
 		"unresolved": {storage.Change{State: storage.Leased, MarkUnresolved: true}, func(it *storage.Item, _ time.Time) {
 			it.Unresolved, it.FirstUnresolvedAt = true, it.ClaimedAt
 		}},
-		"ref":      {storage.Change{State: storage.Leased, ProviderRef: ptr("r")}, func(it *storage.Item, _ time.Time) { it.ProviderRef = "r" }},
+		"ref":      {storage.Change{State: storage.Leased, ProviderRef: new("r")}, func(it *storage.Item, _ time.Time) { it.ProviderRef = "r" }},
 		"accepted": {storage.Change{State: storage.Leased, AcceptedNow: true}, func(it *storage.Item, now time.Time) { it.AcceptedAt = now }},
-		"confirmed": {storage.Change{State: storage.Leased, ConfirmedNow: true, ConfirmedBy: ptr("aggregate")}, func(it *storage.Item, now time.Time) {
+		"confirmed": {storage.Change{State: storage.Leased, ConfirmedNow: true, ConfirmedBy: new("aggregate")}, func(it *storage.Item, now time.Time) {
 			it.ConfirmedAt, it.ConfirmedBy = now, "aggregate"
 		}},
 		"error": {storage.Change{State: storage.Leased, LastError: &storage.ItemError{Code: "c", Status: 400, Message: "é"}}, func(it *storage.Item, _ time.Time) {
 			it.LastError = &storage.ItemError{Code: "c", Status: 400, Message: "é"}
 		}},
-		"reason":    {storage.Change{State: storage.Leased, QuarantineReason: ptr("no_account")}, func(it *storage.Item, _ time.Time) { it.QuarantineReason = "no_account" }},
+		"reason":    {storage.Change{State: storage.Leased, QuarantineReason: new("no_account")}, func(it *storage.Item, _ time.Time) { it.QuarantineReason = "no_account" }},
 		"settled":   {storage.Change{State: storage.Leased, Settled: &yes}, func(it *storage.Item, now time.Time) { it.SettledAt = now }},
 		"unsettled": {storage.Change{State: storage.Leased, Settled: &no}, func(*storage.Item, time.Time) {}},
 	} {
@@ -70,12 +71,12 @@ func TestTransitionExpects(t *testing.T) {
 	}{
 		"state":           {storage.Expect{State: storage.Leased}, 1},
 		"other state":     {storage.Expect{State: storage.Pending}, 0},
-		"token":           {storage.Expect{State: storage.Leased, LeaseToken: ptr(int64(1))}, 1},
-		"other token":     {storage.Expect{State: storage.Leased, LeaseToken: ptr(int64(0))}, 0},
-		"mapping":         {storage.Expect{State: storage.Leased, MappingVersion: ptr("m1")}, 1},
-		"other mapping":   {storage.Expect{State: storage.Leased, MappingVersion: ptr("")}, 0},
-		"resolved":        {storage.Expect{State: storage.Leased, Unresolved: ptr(false)}, 1},
-		"unresolved (R1)": {storage.Expect{State: storage.Leased, Unresolved: ptr(true)}, 0},
+		"token":           {storage.Expect{State: storage.Leased, LeaseToken: new(int64(1))}, 1},
+		"other token":     {storage.Expect{State: storage.Leased, LeaseToken: new(int64(0))}, 0},
+		"mapping":         {storage.Expect{State: storage.Leased, MappingVersion: new("m1")}, 1},
+		"other mapping":   {storage.Expect{State: storage.Leased, MappingVersion: new("")}, 0},
+		"resolved":        {storage.Expect{State: storage.Leased, Unresolved: new(false)}, 1},
+		"unresolved (R1)": {storage.Expect{State: storage.Leased, Unresolved: new(true)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,13 +117,14 @@ func TestTransitionKeeps(t *testing.T) {
 	c.advance(time.Minute)
 	claim(t, a, route)
 	move(t, a, storage.Transition{ItemID: 1, Expect: fenced(2), Set: storage.Change{
-		State: storage.Accepted, MarkUnresolved: true, AcceptedNow: true, Settled: ptr(true)}})
+		State: storage.Accepted, MarkUnresolved: true, AcceptedNow: true, Settled: new(true),
+	}})
 	it := load(t, a, 1).Item
 	if !it.FirstUnresolvedAt.Equal(start) || !it.FirstAttemptAt.Equal(start) || !it.ClaimedAt.Equal(c.t) || !it.Unresolved || it.SettledAt.IsZero() {
 		t.Errorf("item %+v", it)
 	}
 	checkCounts(t, a)
-	move(t, a, storage.Transition{ItemID: 1, Expect: storage.Expect{State: storage.Accepted}, Set: storage.Change{State: storage.Accepted, Settled: ptr(false)}})
+	move(t, a, storage.Transition{ItemID: 1, Expect: storage.Expect{State: storage.Accepted}, Set: storage.Change{State: storage.Accepted, Settled: new(false)}})
 	if it := load(t, a, 1).Item; !it.SettledAt.IsZero() || !it.AcceptedAt.Equal(c.t) {
 		t.Errorf("item %+v", it)
 	}
@@ -137,8 +139,10 @@ func TestAttemptsLog(t *testing.T) {
 	route := seed(t, a, 1, nil)
 	claim(t, a, route)
 	want := []storage.Attempt{
-		{ItemID: 1, LeaseToken: 1, Owner: "w", StartedAt: c.t, FinishedAt: c.t.Add(time.Second), HostClass: "indefinite", Outcome: "retry",
-			Evidence: "host", Status: 500, RequestID: "req_1", Code: "api_error", Message: "boom", Decided: storage.Pending},
+		{
+			ItemID: 1, LeaseToken: 1, Owner: "w", StartedAt: c.t, FinishedAt: c.t.Add(time.Second), HostClass: "indefinite", Outcome: "retry",
+			Evidence: "host", Status: 500, RequestID: "req_1", Code: "api_error", Message: "boom", Decided: storage.Pending,
+		},
 		{ItemID: 1, LeaseToken: 1, Decided: storage.Accepted, Fenced: true},
 	}
 	move(t, a,
@@ -312,9 +316,11 @@ func TestStreamEvents(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		got := ""
+		var gotSb319 strings.Builder
 		for _, e := range page.Events {
-			got += e.EventID
+			gotSb319.WriteString(e.EventID)
 		}
+		got += gotSb319.String()
 		if got != test.want || page.Next != test.next || page.More != test.more || page.Events == nil {
 			t.Errorf("%s: %q, next %d, more %v", name, got, page.Next, page.More)
 		}
@@ -325,8 +331,10 @@ func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	a := open(t, c)
-	s := storage.Subscription{Tenant: "acme", Plan: "pro", PlanVersion: "3", Anchor: period, Interval: storage.Month,
-		Timezone: "America/New_York", Customers: map[string]string{"stripe": "cus_1"}}
+	s := storage.Subscription{
+		Tenant: "acme", Plan: "pro", PlanVersion: "3", Anchor: period, Interval: storage.Month,
+		Timezone: "America/New_York", Customers: map[string]string{"stripe": "cus_1"},
+	}
 	for revision := int64(1); revision <= 2; revision++ {
 		got, err := a.PutSubscription(t.Context(), s)
 		want := s

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 
+	"zombiezen.com/go/sqlite"
+
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/fault"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"zombiezen.com/go/sqlite"
 )
 
 // faults names the points before and after a COMMIT; empty: none.

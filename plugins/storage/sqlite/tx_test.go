@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 var errOwn = errors.New("the caller changed its mind")
@@ -45,16 +47,20 @@ func TestWithTx(t *testing.T) {
 		"error":  {func(*Tx) error { return errOwn }, errOwn, false},
 		"tagged": {func(*Tx) error { return sdk.Invalid("order", "paid") }, sdk.ErrInvalid, false},
 		"atomic conflict": {func(tx *Tx) error {
-			res, err := tx.Store().RecordEvents(context.Background(), storage.RecordRequest{Mode: storage.Atomic,
-				Units: []storage.Unit{plain(event("acme", "e0", "1")), plain(event("acme", "e1", "2"))}})
+			res, err := tx.Store().RecordEvents(context.Background(), storage.RecordRequest{
+				Mode:  storage.Atomic,
+				Units: []storage.Unit{plain(event("acme", "e0", "1")), plain(event("acme", "e1", "2"))},
+			})
 			if err == nil && outcomes(res) != "; conflict" {
 				err = fmt.Errorf("outcomes %q", outcomes(res))
 			}
 			return err
 		}, nil, true},
 		"refused request": {func(tx *Tx) error {
-			if _, err := tx.Store().RecordEvents(context.Background(), storage.RecordRequest{Mode: storage.Each, RoutesRevision: 0,
-				Units: []storage.Unit{plain(event("acme", "e2", "1"), item(event("acme", "e2", "1"), 99, ""))}}); err == nil {
+			if _, err := tx.Store().RecordEvents(context.Background(), storage.RecordRequest{
+				Mode: storage.Each, RoutesRevision: 0,
+				Units: []storage.Unit{plain(event("acme", "e2", "1"), item(event("acme", "e2", "1"), 99, ""))},
+			}); err == nil {
 				return errors.New("an unknown route was taken")
 			}
 			return nil
@@ -166,7 +172,7 @@ func TestWithTxPanics(t *testing.T) {
 
 // B46, S14: a call that cannot be done in time says so in time, leaves no
 // transaction, and the connection works on.
-func TestTimeout(t *testing.T) {
+func TestTimeout(t *testing.T) { //nolint:tparallel // the parts share a store
 	t.Parallel()
 	a := open(t, newClock())
 	t.Run("expired before", func(t *testing.T) {
@@ -226,8 +232,10 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				e := event("acme", fmt.Sprintf("e%d", (w/2)*each+i), "1") // every event twice
-				if _, err := a.RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Each, RoutesRevision: rev,
-					Units: []storage.Unit{plain(e, item(e, route, "m1"))}}); err != nil {
+				if _, err := a.RecordEvents(t.Context(), storage.RecordRequest{
+					Mode: storage.Each, RoutesRevision: rev,
+					Units: []storage.Unit{plain(e, item(e, route, "m1"))},
+				}); err != nil {
 					t.Error(err)
 				}
 				if _, err := a.LoadTotals(t.Context(), storage.TotalsQuery{Tenant: "acme"}); err != nil {
@@ -236,13 +244,15 @@ func TestConcurrent(t *testing.T) {
 				if _, err := a.OutboxStats(t.Context()); err != nil {
 					t.Error(err)
 				}
-				cl, err := a.Claim(t.Context(), storage.ClaimRequest{Owner: fmt.Sprint(w), Routes: []int64{route}, Limit: 3, Lease: time.Hour})
+				cl, err := a.Claim(t.Context(), storage.ClaimRequest{Owner: strconv.Itoa(w), Routes: []int64{route}, Limit: 3, Lease: time.Hour})
 				if err != nil {
 					t.Error(err)
 				}
 				for _, it := range cl.Items {
-					res, err := a.Transition(t.Context(), []storage.Transition{{ItemID: it.ItemID, Expect: fenced(it.LeaseToken),
-						Set: storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: ptr(true)}}})
+					res, err := a.Transition(t.Context(), []storage.Transition{{
+						ItemID: it.ItemID, Expect: fenced(it.LeaseToken),
+						Set: storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: new(true)},
+					}})
 					if err != nil || res[0].Rows != 1 {
 						t.Errorf("%+v, %v", res, err)
 					}
