@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -69,18 +70,30 @@ func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
 // alive reports whether a server answers there.
 func (c *client) alive(ctx context.Context) bool {
+	_, ok := c.livez(ctx)
+	return ok
+}
+
+// serves reports whether a server answers there that has the store of that
+// name open. Another one's answers would be about other events.
+func (c *client) serves(ctx context.Context, store string) bool {
+	h, ok := c.livez(ctx)
+	return ok && h.Get(storeHeader) == store
+}
+
+func (c *client) livez(ctx context.Context) (http.Header, bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/livez", nil)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer func() { _ = res.Body.Close() }()
-	return res.StatusCode == http.StatusOK
+	return res.Header, res.StatusCode == http.StatusOK
 }
 
 // get reads path with parameters into out. Empty parameters are left out.
@@ -118,15 +131,12 @@ func (c *client) do(ctx context.Context, r request, out any) error {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return sdk.Unavailable("no_answer", err)
+		return c.noAnswer(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
 	if err != nil {
-		return sdk.Unavailable("no_answer", err)
+		return c.noAnswer(ctx, err)
 	}
 	if res.StatusCode >= http.StatusBadRequest {
 		return problemError(res.StatusCode, body)
@@ -136,6 +146,27 @@ func (c *client) do(ctx context.Context, r request, out any) error {
 	}
 	return nil
 }
+
+// noAnswer is the error of a call of which nobody knows whether it happened.
+func (c *client) noAnswer(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var op *url.Error
+	if errors.As(err, &op) {
+		err = op.Err // the address is said once
+	}
+	return &sdk.Error{
+		Tag: sdk.TagUnavailable, Field: "--server", Rule: "a server that answers at " + c.base, Code: "no_answer", Err: err,
+		Hint: "start it, or mend the address; to repeat the command is safe",
+	}
+}
+
+// refusedRequest is an error about the content of a request as a whole: too
+// large, or not to be taken apart. Parts of it may be right.
+type refusedRequest struct{ error }
+
+func (e refusedRequest) Unwrap() error { return e.error }
 
 func problemError(status int, body []byte) error {
 	var p struct {
@@ -154,7 +185,10 @@ func problemError(status int, body []byte) error {
 		e.Rule = p.Title
 	}
 	if p.ItemIndex != nil {
-		return e.At(*p.ItemIndex)
+		e = e.At(*p.ItemIndex)
+	}
+	if status == http.StatusRequestEntityTooLarge || status == http.StatusBadRequest {
+		return refusedRequest{e}
 	}
 	return e
 }

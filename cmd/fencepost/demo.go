@@ -51,7 +51,7 @@ func demoCommand(a *app) *cobra.Command {
 			"delivers, starts it again, and compares what was recorded with what was charged.\n\n" +
 			"Nothing leaves this machine. The exit code is 9 if a single unit is off.",
 		Example: "  fencepost demo\n  fencepost demo --json --exit",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.demo(cmd.Context(), f)
 		},

@@ -26,7 +26,7 @@ func stripeDoubleCommand(a *app) *cobra.Command {
 			"  /__clock           POST {\"advance\":\"25h\"}",
 		Example: "  fencepost stripe-double --dir ./stripe --listen 127.0.0.1:12111\n" +
 			"  fencepost stripe-double --faults 'after:500@p0.1; before:429(retry_after=1)@p0.05'",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.runDouble(cmd.Context(), cfg, faults)
 		},

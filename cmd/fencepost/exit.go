@@ -70,7 +70,7 @@ func exitCode(err error) int {
 		return c.code
 	}
 	var u usageError
-	if errors.As(err, &u) || strings.HasPrefix(err.Error(), "unknown command") {
+	if errors.As(err, &u) {
 		return exitUsage
 	}
 	if errors.Is(err, context.Canceled) {
@@ -80,37 +80,55 @@ func exitCode(err error) int {
 	if !errors.As(err, &tagged) {
 		return exitFailure
 	}
+	if strings.HasPrefix(tagged.Code, "schema_") {
+		return exitIncompatible
+	}
 	switch tagged.Tag {
 	case sdk.TagNotFound:
 		return exitNotFound
 	case sdk.TagConflict:
 		return exitConflict
-	case sdk.TagInvalid:
+	case sdk.TagInvalid, sdk.TagUnsupported:
 		return exitRefused
 	case sdk.TagUnavailable:
 		return exitUnavailable
-	case sdk.TagUnsupported:
-		if strings.HasPrefix(tagged.Code, "schema_") {
-			return exitIncompatible
-		}
-		return exitRefused
 	}
 	return exitFailure
 }
 
-// describe renders an error for people, without control characters.
-func describe(err error) string {
-	text := strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, err.Error())
+// describe renders an error for people, safe for a terminal. command is the
+// command line whose help says more about a mistake in it.
+func describe(err error, command string) string {
+	if errors.Is(err, context.Canceled) {
+		return "interrupted"
+	}
+	text := visible(err.Error())
 	var u usageError
-	if errors.As(err, &u) || strings.HasPrefix(text, "unknown command") {
-		return text + " (see fencepost help)"
+	if errors.As(err, &u) {
+		return text + " (see " + command + " --help)"
+	}
+	var tagged *sdk.Error
+	if errors.As(err, &tagged) && tagged.Hint == "" && hints[tagged.Code] != "" {
+		return text + " (" + hints[tagged.Code] + ")"
 	}
 	return text
+}
+
+// notFound adds to an error of that tag where to look.
+func notFound(err error, hint string) error {
+	var tagged *sdk.Error
+	if !errors.As(err, &tagged) || tagged.Tag != sdk.TagNotFound {
+		return err
+	}
+	e := *tagged
+	e.Hint = hint
+	return &e
+}
+
+// hints say what to do about codes that reach a command through the API, which
+// does not carry hints.
+var hints = map[string]string{
+	"disk_full": "free space on the disk of the database file, then run the same command again: what is recorded counts once",
 }
 
 func exitCodesTopic() *cobra.Command {

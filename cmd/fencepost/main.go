@@ -32,17 +32,36 @@ func run(args []string, s streams) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal has its default effect
+	out := &sink{w: s.out}
+	s.out = out
 	root := newRoot(s)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	code := exitCode(err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("write output: %w", out.err)
+	}
 	if err != nil && !errors.Is(err, errSilent) {
-		fmt.Fprintln(s.err, "fencepost: "+describe(err))
+		fmt.Fprintln(s.err, "fencepost: "+describe(err, cmd.CommandPath()))
 	}
 	if ctx.Err() != nil && err != nil {
 		return exitInterrupted
 	}
-	return code
+	return exitCode(err)
+}
+
+// sink remembers that something could not be written: a summary that nobody
+// can read must not look like success.
+type sink struct {
+	w   io.Writer
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	return n, err //nolint:wrapcheck // a writer passes errors on as they are
 }
 
 // app carries the global flags to every command.
@@ -64,7 +83,6 @@ func newRoot(s streams) *cobra.Command {
 			"provider without billing twice or losing a unit.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			return a.checkOutput()
 		},
@@ -78,31 +96,13 @@ func newRoot(s streams) *cobra.Command {
 	f.StringVarP(&a.output, "output", "o", "table", "output format: table, json, jsonl or csv")
 	f.BoolVar(&a.json, "json", false, "same as -o json")
 	f.BoolVar(&a.noInput, "no-input", false, "never ask; fail and name the missing flag")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		serveCommand(a), demoCommand(a), recordCommand(a), usageCommand(a), outboxCommand(a),
 		eventsCommand(a), subscriptionsCommand(a), migrateCommand(a), stripeDoubleCommand(a),
 		versionCommand(a), exitCodesTopic(),
 	)
-	for _, c := range root.Commands() {
-		wrapArgErrors(c)
-	}
+	finishTree(root)
 	return root
-}
-
-// wrapArgErrors makes a wrong number of arguments a usage error (exit 2).
-func wrapArgErrors(c *cobra.Command) {
-	if check := c.Args; check != nil {
-		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		}
-	}
-	for _, sub := range c.Commands() {
-		wrapArgErrors(sub)
-	}
 }
 
 func (a *app) checkOutput() error {

@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencepost/fencepost/migrations"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"github.com/fencepost/fencepost/plugins/storage/sqlite"
 )
 
 func versionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := map[string]string{
 				"version": programVersion(), "go": runtime.Version(),
@@ -38,10 +39,10 @@ func versionCommand(a *app) *cobra.Command {
 }
 
 func migrateCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "migrate", Short: "The schema of the store", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "migrate", Short: "The schema of the store"}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "status", Short: "List migrations and whether they are applied", Args: cobra.NoArgs,
+			Use: "status", Short: "List migrations and whether they are applied", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return a.withStore(cmd.Context(), func(m storage.Migrator) error {
 					list, err := m.MigrationStatus(cmd.Context())
@@ -53,7 +54,7 @@ func migrateCommand(a *app) *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "up", Short: "Apply what is missing", Args: cobra.NoArgs,
+			Use: "up", Short: "Apply what is missing", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return a.withStore(cmd.Context(), func(m storage.Migrator) error {
 					applied, err := m.Migrate(cmd.Context())
@@ -65,7 +66,7 @@ func migrateCommand(a *app) *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "print", Short: "Print the SQL, for people who apply it with a tool of their own", Args: cobra.NoArgs,
+			Use: "print", Short: "Print the SQL, for people who apply it with a tool of their own", Args: noArgs,
 			RunE: func(*cobra.Command, []string) error { return a.printMigrations() },
 		},
 	)
@@ -74,14 +75,17 @@ func migrateCommand(a *app) *cobra.Command {
 
 // withStore opens the configured store without changing its schema.
 func (a *app) withStore(ctx context.Context, f func(storage.Migrator) error) error {
+	if a.server != "" {
+		return usageError{errors.New("--server (or FENCEPOST_SERVER): not for migrate, which works on the store itself")}
+	}
 	cfg, err := a.loadConfig()
 	if err != nil {
 		return err
 	}
 	if cfg.Storage.Plugin != "builtin:sqlite" {
-		return errors.New("migrate: the configured storage versions its own schema")
+		return &sdk.Error{Tag: sdk.TagUnsupported, Field: "storage.plugin", Rule: "builtin:sqlite; any other storage versions its own schema"}
 	}
-	st, err := openSQLite(ctx, cfg.Storage.DSN, sqlite.Config{Logger: quietLogger(a.err)})
+	st, err := openSQLite(ctx, cfg.Storage.DSN, sqlite.Config{Logger: errorLogger(a.err), LockWait: -1})
 	if err != nil {
 		return err
 	}

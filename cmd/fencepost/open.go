@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -88,16 +92,20 @@ func (a *app) openAPI(ctx context.Context, recording bool) (*client, error) {
 	if !recording {
 		cfg.Exporters = nil
 	}
-	h, err := a.openHost(ctx, cfg, quietLogger(a.err), false)
-	if errors.Is(err, &sdk.Error{Tag: sdk.TagUnavailable, Code: "store_locked"}) {
+	h, err := a.openHost(ctx, cfg, errorLogger(a.err), false)
+	var locked *sdk.Error
+	if errors.As(err, &locked) && locked.Code == "store_locked" {
 		c, cerr := remoteClient("http://" + cfg.Listen)
 		if cerr != nil {
 			return nil, cerr
 		}
-		if c.alive(ctx) {
+		if c.serves(ctx, storeName(cfg)) {
 			return c, nil
 		}
-		return nil, err
+		return nil, &sdk.Error{
+			Tag: sdk.TagUnavailable, Code: "store_locked", Field: "storage.dsn", Rule: "a store that no other process has open, or whose server answers at " + c.base,
+			Hint: "if a server on this store listens elsewhere, name it with --server; otherwise stop the process that has the store open", Err: locked.Err,
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +113,31 @@ func (a *app) openAPI(ctx context.Context, recording bool) (*client, error) {
 	return localClient(h), nil
 }
 
+// storeHeader is where a server names the store that it has open, so that a
+// command which finds the store taken can tell its server from any other at
+// the same address.
+const storeHeader = "Fencepost-Store"
+
+// storeName names the configured store, the same for every path that leads to
+// it, without telling the path.
+func storeName(cfg config.Config) string {
+	path, err := filepath.Abs(cfg.Storage.DSN)
+	if err != nil {
+		path = cfg.Storage.DSN
+	}
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		path = resolved
+	}
+	sum := sha256.Sum256([]byte(cfg.Storage.Plugin + "\x00" + path))
+	return hex.EncodeToString(sum[:16])
+}
+
+// errorLogger is for commands that say themselves what went wrong.
+func errorLogger(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
 // quietLogger shows a command's user only what is wrong.
-func quietLogger(w interface{ Write([]byte) (int, error) }) *slog.Logger {
+func quietLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

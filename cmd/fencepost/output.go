@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 )
 
 // listing is what a command prints: rows for people, data for programs.
@@ -24,11 +27,9 @@ func (a *app) print(l listing) error {
 	case "json":
 		return writeJSON(a.out, l.data)
 	case "jsonl":
-		enc := json.NewEncoder(a.out)
-		enc.SetEscapeHTML(false)
 		for _, item := range l.items {
-			if err := enc.Encode(item); err != nil {
-				return fmt.Errorf("write line: %w", err)
+			if err := encodeJSON(a.out, item, ""); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -55,14 +56,40 @@ func (a *app) print(l listing) error {
 	return writeTable(a.out, l.columns, l.rows)
 }
 
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+func writeJSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
+
+// encodeJSON writes v and a line end. Characters that the encoder passes on and
+// a terminal acts upon are written as escapes: the same JSON, and harmless.
+func encodeJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
+	enc.SetIndent("", indent)
 	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode json: %w", err)
+	}
+	if _, err := w.Write(escapeControls(b.Bytes())); err != nil {
 		return fmt.Errorf("write json: %w", err)
 	}
 	return nil
+}
+
+// escapeControls escapes what is left of control and direction characters in
+// encoded JSON; outside of strings there is none but white space.
+func escapeControls(text []byte) []byte {
+	acts := func(r rune) bool { return r >= 0x7f && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) }
+	if !bytes.ContainsFunc(text, acts) {
+		return text
+	}
+	var b bytes.Buffer
+	for _, r := range string(text) {
+		if acts(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.Bytes()
 }
 
 func writeTable(w io.Writer, columns []string, rows [][]string) error {
@@ -70,7 +97,7 @@ func writeTable(w io.Writer, columns []string, rows [][]string) error {
 	line := func(cells []string) {
 		clean := make([]string, len(cells))
 		for i, c := range cells {
-			clean[i] = visible(c)
+			clean[i] = tableCell(c)
 		}
 		fmt.Fprintln(tw, strings.Join(clean, "\t"))
 	}
@@ -84,34 +111,47 @@ func writeTable(w io.Writer, columns []string, rows [][]string) error {
 	return nil
 }
 
-// visible makes a cell safe for a terminal: no control character, so no escape
-// sequence hidden in an event id can move the cursor or recolour the screen.
+// visible makes text safe for a terminal: no control character and nothing that
+// turns the direction of writing, so that no event id can move the cursor,
+// recolour the screen or show another order of characters than it has.
 func visible(s string) string {
-	if s == "" {
-		return "-"
-	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || (r >= 0x7f && r < 0xa0) {
-			return '\uFFFD'
+		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
+			return unicode.ReplacementChar
 		}
 		return r
 	}, s)
 }
 
-// csvCell keeps a spreadsheet from taking a cell for a formula. A number is
-// left alone.
+// tableCell is visible text with a sign for none.
+func tableCell(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return visible(s)
+}
+
+// csvCell is visible text that no spreadsheet takes for a formula. A number is
+// left alone. Programs that need every byte read JSON.
 func csvCell(s string) string {
+	s = visible(s)
 	if s == "" {
 		return s
 	}
-	switch s[0] {
-	case '=', '@', '\t', '\r':
+	switch first, size := utf8.DecodeRuneInString(s); first {
+	case '=', '@', '\uff1d', '\uff20', '\uff0b', '\uff0d': // and their wide forms
 		return "'" + s
 	case '+', '-':
-		if strings.Trim(s[1:], "0123456789.") == "" && len(s) > 1 {
-			return s
+		if !plainNumber(s[size:]) {
+			return "'" + s
 		}
-		return "'" + s
 	}
 	return s
+}
+
+// plainNumber reports whether s is digits with at most one point among them.
+func plainNumber(s string) bool {
+	whole, fraction, _ := strings.Cut(s, ".")
+	digits := whole + fraction
+	return digits != "" && strings.Trim(digits, "0123456789") == ""
 }

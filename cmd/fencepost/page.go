@@ -15,9 +15,6 @@ import (
 // pages reads a listing page by page, up to limit items. more is the cursor to
 // go on from, empty at the end.
 func pages[T any](ctx context.Context, c *client, path string, flags map[string]*string, limit int) (all []T, more string, err error) {
-	if limit < 1 || limit > maxListed {
-		return nil, "", usageError{errLimit}
-	}
 	params := map[string]string{}
 	for name, v := range flags {
 		params[name] = *v
@@ -39,12 +36,26 @@ func pages[T any](ctx context.Context, c *client, path string, flags map[string]
 	return all, more, nil
 }
 
+// checkLimit judges --limit before anything is opened.
+func checkLimit(limit int) error {
+	if limit < 1 || limit > maxListed {
+		return usageError{errLimit}
+	}
+	return nil
+}
+
 func flagName(param string) string { return strings.ReplaceAll(param, "_", "-") }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// pathEscape makes any legal id one path, slashes included.
-func pathEscape(id string) string { return url.PathEscape(id) }
+// pathEscape makes any legal id one path, slashes included. Dots alone would be
+// taken for steps between folders.
+func pathEscape(id string) string {
+	if id == "." || id == ".." {
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return url.PathEscape(id)
+}
 
 func text(s *string) string {
 	if s == nil {

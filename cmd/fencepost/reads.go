@@ -17,7 +17,7 @@ func usageCommand(a *app) *cobra.Command {
 		Use:     "usage",
 		Short:   "Totals of a tenant by feature and billing period",
 		Example: "  fencepost usage --tenant acme\n  fencepost usage --tenant acme --feature tokens --from 2026-11-01T00:00:00Z -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withAPI(cmd, func(c *client) error {
 				var u api.UsageAnswer
@@ -38,7 +38,7 @@ func usageCommand(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&feature, "feature", "", "only this feature")
 	cmd.Flags().StringVar(&from, "from", "", "only periods starting at or after this RFC 3339 time")
 	cmd.Flags().StringVar(&to, "to", "", "only periods starting before this RFC 3339 time")
-	must(cmd.MarkFlagRequired("tenant"))
+	required(cmd, "tenant")
 	return cmd
 }
 
@@ -66,7 +66,7 @@ func useAPI(c *client, err error, f func(*client) error) error {
 }
 
 func outboxCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "outbox", Short: "What is reported to providers, and where it stands", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "outbox", Short: "What is reported to providers, and where it stands"}
 	cmd.AddCommand(outboxList(a), outboxGet(a), outboxStats(a))
 	return cmd
 }
@@ -81,8 +81,11 @@ func outboxList(a *app) *cobra.Command {
 		Use:     "list",
 		Short:   "List items in the order in which they were made",
 		Example: "  fencepost outbox list --state quarantined --reason timestamp_window\n  fencepost outbox list --state uncertain -o jsonl --limit 10000",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
 			return a.withAPI(cmd, func(c *client) error {
 				items, more, err := pages[api.ItemView](cmd.Context(), c, "/v1/outbox", params, limit)
 				if err != nil {
@@ -100,8 +103,11 @@ func outboxList(a *app) *cobra.Command {
 			})
 		},
 	}
-	for _, name := range []string{"state", "tenant", "exporter", "feature", "reason", "subject_ref", "after"} {
-		params[name] = cmd.Flags().String(flagName(name), "", "only this "+name)
+	for name, usage := range map[string]string{
+		"state": "only this state", "tenant": "only this tenant", "exporter": "only this exporter", "feature": "only this feature",
+		"reason": "only this reason of quarantine", "subject_ref": "only items of this event", "after": "only items after this id",
+	} {
+		params[name] = cmd.Flags().String(flagName(name), "", usage)
 	}
 	cmd.Flags().IntVar(&limit, "limit", limit, "at most this many items")
 	return cmd
@@ -120,7 +126,7 @@ func (a *app) printMore(l listing, more string) error {
 
 func outboxGet(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "get ID", Short: "Show one item with its payload and every attempt", Args: cobra.ExactArgs(1),
+		Use: "get ID", Short: "Show one item with its payload and every attempt", Args: oneArg("ID"),
 		Example: "  fencepost outbox get 17\n  fencepost outbox get 17 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := strconv.ParseInt(args[0], 10, 64); err != nil {
@@ -129,7 +135,7 @@ func outboxGet(a *app) *cobra.Command {
 			return a.withAPI(cmd, func(c *client) error {
 				var it api.ItemView
 				if err := c.get(cmd.Context(), "/v1/outbox/"+args[0], nil, &it); err != nil {
-					return err
+					return notFound(err, "fencepost outbox list shows the items")
 				}
 				l := listing{columns: []string{"FIELD", "VALUE"}, data: it, items: []any{it}}
 				l.rows = [][]string{
@@ -167,7 +173,7 @@ func attemptLine(at storage.Attempt) string {
 
 func outboxStats(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "stats", Short: "Count items by exporter and state", Args: cobra.NoArgs,
+		Use: "stats", Short: "Count items by exporter and state", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withAPI(cmd, func(c *client) error {
 				var st api.StatsAnswer
@@ -188,7 +194,7 @@ func outboxStats(a *app) *cobra.Command {
 }
 
 func eventsCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "events", Short: "What was recorded", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "events", Short: "What was recorded"}
 	cmd.AddCommand(eventsList(a), eventsGet(a))
 	return cmd
 }
@@ -197,8 +203,11 @@ func eventsList(a *app) *cobra.Command {
 	params := map[string]*string{}
 	limit := 100
 	cmd := &cobra.Command{
-		Use: "list", Short: "List events in the order in which they were recorded", Args: cobra.NoArgs,
+		Use: "list", Short: "List events in the order in which they were recorded", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
 			return a.withAPI(cmd, func(c *client) error {
 				events, more, err := pages[api.EventView](cmd.Context(), c, "/v1/events", params, limit)
 				if err != nil {
@@ -213,9 +222,9 @@ func eventsList(a *app) *cobra.Command {
 			})
 		},
 	}
-	for _, name := range []string{"tenant", "feature", "after"} {
-		params[name] = cmd.Flags().String(name, "", "only this "+name)
-	}
+	params["tenant"] = cmd.Flags().String("tenant", "", "only this tenant")
+	params["feature"] = cmd.Flags().String("feature", "", "only this feature")
+	params["after"] = cmd.Flags().String("after", "", "only events after this seq")
 	cmd.Flags().IntVar(&limit, "limit", limit, "at most this many events")
 	return cmd
 }
@@ -223,14 +232,18 @@ func eventsList(a *app) *cobra.Command {
 func eventsGet(a *app) *cobra.Command {
 	var tenant, source string
 	cmd := &cobra.Command{
-		Use: "get ID", Short: "Show one event", Args: cobra.ExactArgs(1),
-		Example: "  fencepost events get req_1 --tenant acme\n  fencepost events get 42 --tenant acme --source /gateway   # a CloudEvent",
+		Use: "get ID", Short: "Show one event", Args: oneArg("ID"),
+		Example: "  fencepost events get req_1 --tenant acme\n  fencepost events get 42 --tenant acme --source /gateway   # a CloudEvent\n  fencepost events get --tenant acme -- -7   # an id that begins with a dash",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withAPI(cmd, func(c *client) error {
 				var e map[string]any
 				path := "/v1/events/" + pathEscape(args[0])
 				if err := c.get(cmd.Context(), path, map[string]string{"tenant": tenant, "source": source}, &e); err != nil {
-					return err
+					hint := "what came as a CloudEvent is found by --source and its id"
+					if source != "" {
+						hint = "what came in the plain form is found by its id without --source"
+					}
+					return notFound(err, hint)
 				}
 				l := listing{columns: []string{"FIELD", "VALUE"}, data: e, items: []any{e}}
 				for _, k := range sortedKeys(e) {
@@ -242,6 +255,6 @@ func eventsGet(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "tenant (required)")
 	cmd.Flags().StringVar(&source, "source", "", "source, if the event is a CloudEvent")
-	must(cmd.MarkFlagRequired("tenant"))
+	required(cmd, "tenant")
 	return cmd
 }

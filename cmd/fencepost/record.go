@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
@@ -30,15 +31,17 @@ func recordCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record FILE|-",
 		Short: "Record events from a file or standard input",
-		Long: "Record events: CloudEvents (a JSON object, a JSON array or one per line), the plain\n" +
-			"form (one JSON object per line), or CSV with a column for each feature.\n\n" +
+		Long: "Record events, CloudEvents or the plain form: a JSON object per line or after each\n" +
+			"other, or a JSON array; or CSV with a column for each feature. FILE is - for\n" +
+			"standard input. With -o jsonl the outcome of every line is printed, with every\n" +
+			"other format only lines that were refused; lines of an array are its elements.\n\n" +
 			"Recording the same file again changes nothing: every line then is a duplicate.\n" +
-			"Exit code 7 means that some lines were refused; each is printed with its rule.",
+			"Exit code 7 means that some lines were refused and the others are recorded.",
 		Example: "  fencepost record usage.ndjson\n" +
 			"  cat events.json | fencepost record - --format cloudevents\n" +
 			"  fencepost record trace.csv --format csv --tenant acme --id-from row --id-prefix trace \\\n" +
 			"    --time-from TIMESTAMP --map input_tokens=ContextTokens,output_tokens=GeneratedTokens --shift-to now",
-		Args: cobra.ExactArgs(1),
+		Args: oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.record(cmd, args[0], f)
 		},
@@ -65,11 +68,13 @@ func (a *app) record(cmd *cobra.Command, path string, f recordFlags) error {
 	if err != nil {
 		return err
 	}
+	r := &recording{app: a, counts: map[string]int{}}
 	if s, ok := src.(*csvSource); ok && s.shiftedTo != "" {
+		r.shiftedTo = s.shiftedTo
 		fmt.Fprintf(a.err, "shift: times end at %s; repeat exactly with --shift-to %s\n", s.shiftedTo, s.shiftedTo)
 	}
 	return a.withRecording(cmd, func(c *client) error {
-		r := &recording{client: c, app: a, counts: map[string]int{}}
+		r.client = c
 		err := r.run(cmd.Context(), src)
 		bar.done()
 		return r.finish(err)
@@ -114,6 +119,8 @@ type recordSummary struct {
 	Problems []lineResult   `json:"problems"`
 	// ProblemsCut counts problems beyond those listed.
 	ProblemsCut int `json:"problems_cut,omitempty"`
+	// ShiftTo is the resolved --shift-to, with which the run can be repeated.
+	ShiftTo string `json:"shift_to,omitempty"`
 }
 
 // problemsMax bounds what is kept of problems for -o json and tables.
@@ -121,12 +128,13 @@ const problemsMax = 1000
 
 // recording sends lines in batches and keeps count.
 type recording struct {
-	client   *client
-	app      *app
-	counts   map[string]int
-	problems []lineResult
-	cut      int
-	sent     int // lines answered for
+	client    *client
+	app       *app
+	shiftedTo string
+	counts    map[string]int
+	problems  []lineResult
+	cut       int
+	sent      int // lines answered for
 }
 
 // Bounds of one request, below the server's own.
@@ -135,35 +143,50 @@ const (
 	batchBytes = 900 << 10
 )
 
+// run sends everything that src yields. Lines that are no events travel with the
+// batch that they stand in, so that outcomes come in the order of the input.
 func (r *recording) run(ctx context.Context, src source) error {
-	var batch []line
-	bytes := 0
-	flush := func() error {
-		err := r.send(ctx, batch)
-		batch, bytes = batch[:0], 0
-		return err
-	}
+	var b batch
 	for {
 		l, err := src.next()
 		if errors.Is(err, io.EOF) {
-			return flush()
+			return r.send(ctx, &b)
 		}
 		if err != nil {
-			return errors.Join(flush(), err)
+			return errors.Join(r.send(ctx, &b), err)
 		}
-		if l.err != nil {
-			if err := r.report(lineResult{Line: l.number, ID: l.id, Outcome: "invalid", Error: toLineError(l.err)}); err != nil {
-				return err
-			}
-			continue
-		}
-		if len(batch) > 0 && (len(batch) == batchLines || bytes+len(l.body) > batchBytes || batch[0].cloud != l.cloud) {
-			if err := flush(); err != nil {
+		if !b.takes(l) {
+			if err := r.send(ctx, &b); err != nil {
 				return err
 			}
 		}
-		batch = append(batch, l)
-		bytes += len(l.body) + 1
+		b.add(l)
+	}
+}
+
+// batch is the lines of one request, and those between them that are no events.
+type batch struct {
+	lines []line
+	bytes int
+	cloud bool
+}
+
+// takes reports whether l fits into what b holds.
+func (b *batch) takes(l line) bool {
+	switch {
+	case len(b.lines) >= batchLines:
+		return false
+	case l.err != nil || b.bytes == 0:
+		return true
+	}
+	return b.cloud == l.cloud && b.bytes+len(l.body) <= batchBytes
+}
+
+func (b *batch) add(l line) {
+	b.lines = append(b.lines, l)
+	if l.err == nil {
+		b.cloud = l.cloud
+		b.bytes += len(l.body) + 1
 	}
 }
 
@@ -190,15 +213,11 @@ func (r *recording) finish(err error) error {
 	if perr := r.summary(); perr != nil {
 		return perr
 	}
-	if err != nil {
-		if sdk.TagOf(err) == sdk.TagUnavailable && r.app.output == "table" {
-			fmt.Fprintf(r.app.err, "%d lines are answered for; run the same command again, what is recorded counts once\n", r.sent)
-		}
-		return err
-	}
 	bad := r.counts["invalid"] + r.counts["conflict"]
 	good := r.sent - bad
 	switch {
+	case err != nil:
+		return r.broken(err, good)
 	case bad == 0:
 		return nil
 	case good > 0:
@@ -207,6 +226,22 @@ func (r *recording) finish(err error) error {
 		return codeError{exitConflict, fmt.Errorf("%w", errSilent)}
 	}
 	return codeError{exitRefused, fmt.Errorf("%w", errSilent)}
+}
+
+// broken says how to go on after what ended the run before the input did.
+func (r *recording) broken(err error, good int) error {
+	if sdk.TagOf(err) == sdk.TagUnavailable || errors.Is(err, context.Canceled) {
+		again := "run the same command again"
+		if r.shiftedTo != "" {
+			again += " with --shift-to " + r.shiftedTo
+		}
+		fmt.Fprintf(r.app.err, "%d lines are answered for; %s, what is recorded counts once\n", r.sent, again)
+		return err
+	}
+	if good > 0 { // the code of a refusal would say that nothing was written
+		return codeError{exitPartial, err}
+	}
+	return err
 }
 
 var recordOutcomes = []string{"inserted", "duplicate", "unmatched", "conflict", "invalid"}
@@ -225,7 +260,7 @@ func (r *recording) summary() error {
 		if r.problems == nil {
 			r.problems = []lineResult{}
 		}
-		return writeJSON(r.app.out, recordSummary{Summary: counts, Problems: r.problems, ProblemsCut: r.cut})
+		return writeJSON(r.app.out, recordSummary{Summary: counts, Problems: r.problems, ProblemsCut: r.cut, ShiftTo: r.shiftedTo})
 	case "jsonl":
 		return nil
 	case "csv":
@@ -256,11 +291,15 @@ func toLineError(err error) *lineError {
 	return &lineError{Tag: string(sdk.TagInvalid), Rule: "a readable line"}
 }
 
-// decodeID finds the id of an event for messages; it need not be valid.
+// decodeID finds the id of an event for messages; it need not be valid, and a
+// long one is cut.
 func decodeID(body []byte) string {
 	var e struct {
 		ID string `json:"id"`
 	}
 	_ = json.Unmarshal(body, &e) // an unreadable id is simply not shown
+	if text := []rune(e.ID); len(text) > meter.MaxID {
+		return string(text[:meter.MaxID]) + "…"
+	}
 	return e.ID
 }

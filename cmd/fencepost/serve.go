@@ -28,7 +28,7 @@ func serveCommand(a *app) *cobra.Command {
 		Use:     "serve",
 		Short:   "Serve the HTTP API and deliver what is recorded",
 		Example: "  fencepost serve --config fencepost.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := a.loadConfig()
 			if err != nil {
@@ -83,7 +83,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 	// server would keep for minutes.
 	debug.FreeOSMemory()
 	srv := &http.Server{
-		Handler: h.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		Handler: namingStore(h.Handler(), storeName(cfg)), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
@@ -101,6 +101,14 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 		logger.InfoContext(ctx, "stopping", "grace", grace.String())
 	}
 	return errors.Join(err, a.stop(srv, h, logger))
+}
+
+// namingStore says in every answer which store it is about.
+func namingStore(next http.Handler, name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(storeHeader, name)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // stop ends a server in order: no new claims and no new requests, what is in

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -24,6 +25,8 @@ type csvSource struct {
 	flags    recordFlags
 	features []featureColumn
 	reader   *csv.Reader
+	bound    *rowBound
+	width    int // columns
 	idCol    int // -1: the row number
 	timeCol  int // -1: no time
 	row      int // data rows read
@@ -45,18 +48,19 @@ type csvRow struct {
 	err    error
 }
 
+// newCSVSource reads the head of a file. f has been checked.
 func newCSVSource(in io.Reader, f recordFlags) (*csvSource, error) {
-	if err := f.checkCSV(); err != nil {
-		return nil, usageError{err}
+	bound := &rowBound{r: in}
+	s := &csvSource{flags: f, reader: csv.NewReader(bound), bound: bound, idCol: -1, timeCol: -1}
+	s.reader.FieldsPerRecord = -1 // a row of another length is judged here
+	head, err := s.reader.Read()
+	if err != nil || slices.ContainsFunc(head, func(name string) bool { return !utf8.ValidString(name) }) {
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Field: "FILE", Rule: "a CSV file in UTF-8 whose first row names its columns", Err: cause(err)}
 	}
-	r := csv.NewReader(in)
-	r.FieldsPerRecord = -1
-	head, err := r.Read()
-	if err != nil {
-		return nil, sdk.Invalid("FILE", "a CSV file whose first row names its columns")
+	for i := range head {
+		head[i] = strings.TrimSpace(head[i])
 	}
-	head[0] = strings.TrimPrefix(head[0], "\ufeff")
-	s := &csvSource{flags: f, reader: r, idCol: -1, timeCol: -1}
+	s.width = len(head)
 	if f.idFrom != "row" {
 		if s.idCol, err = column(head, "--id-from", f.idFrom); err != nil {
 			return nil, err
@@ -81,6 +85,36 @@ func newCSVSource(in io.Reader, f recordFlags) (*csvSource, error) {
 	return s, nil
 }
 
+// cause is what an error adds to a message about a whole file.
+func cause(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("it is empty")
+	}
+	return err
+}
+
+// rowMax bounds the text of one row; a quote that is never closed would
+// otherwise make the rest of the file one cell.
+const rowMax = 1 << 20
+
+// rowBound fails when more than a row's worth, and what a reader reads ahead,
+// was read since the last reset.
+type rowBound struct {
+	r io.Reader
+	n int
+}
+
+var errLongRow = &sdk.Error{Tag: sdk.TagInvalid, Field: "row", Rule: "at most 1 MiB", Hint: "is a quote left open?"}
+
+func (b *rowBound) Read(p []byte) (int, error) {
+	if b.n > rowMax {
+		return 0, errLongRow
+	}
+	n, err := b.r.Read(p)
+	b.n += n
+	return n, err //nolint:wrapcheck // a reader passes io.EOF on as it is
+}
+
 func (f recordFlags) checkCSV() error {
 	switch {
 	case f.tenant == "":
@@ -94,9 +128,20 @@ func (f recordFlags) checkCSV() error {
 	case f.shiftTo != "" && f.timeFrom == "":
 		return errors.New("--shift-to: needs --time-from")
 	}
+	seen := map[string]bool{}
 	for _, m := range f.mapping {
-		if feature, name, ok := strings.Cut(m, "="); !ok || feature == "" || name == "" {
+		feature, name, ok := strings.Cut(m, "=")
+		switch {
+		case !ok || feature == "" || name == "":
 			return errors.New("--map: FEATURE=COLUMN, separated by commas")
+		case seen[feature]:
+			return errors.New("--map: each feature once; a row's events would share an id")
+		}
+		seen[feature] = true
+	}
+	for flag, v := range map[string]string{"--tenant": f.tenant, "--id-prefix": f.idPrefix} {
+		if !utf8.ValidString(v) {
+			return errors.New(flag + ": valid UTF-8")
 		}
 	}
 	return nil
@@ -104,10 +149,26 @@ func (f recordFlags) checkCSV() error {
 
 func column(head []string, flag, name string) (int, error) {
 	i := slices.Index(head, name)
+	if i < 0 && len(head) == 1 {
+		return 0, usageError{fmt.Errorf("%s: no such column; the file has only %s (commas separate columns)", flag, columnNames(head))}
+	}
 	if i < 0 {
-		return 0, usageError{fmt.Errorf("%s: no such column; the file has %s", flag, strings.Join(head, ", "))}
+		return 0, usageError{fmt.Errorf("%s: no such column; the file has %s", flag, columnNames(head))}
+	}
+	if slices.Contains(head[i+1:], name) {
+		return 0, usageError{fmt.Errorf("%s: two columns of the file have this name; rename one", flag)}
 	}
 	return i, nil
+}
+
+// columnNames lists columns for a message, as many as one can read.
+func columnNames(head []string) string {
+	const enough = 400
+	text := []rune(strings.Join(head, ", "))
+	if len(text) > enough {
+		return string(text[:enough]) + "…"
+	}
+	return string(text)
 }
 
 // readAhead reads all rows to find the latest time and how far to move.
@@ -134,7 +195,7 @@ func (s *csvSource) readAhead() error {
 			return sdk.Invalid("FILE", "at most 5000000 rows with --shift-to")
 		}
 		s.rows = append(s.rows, row)
-		if row.err == nil && s.timeCol < len(row.cells) {
+		if row.err == nil {
 			if t, err := parseTime(row.cells[s.timeCol]); err == nil && t.After(latest) {
 				latest = t
 			}
@@ -150,18 +211,27 @@ func (s *csvSource) readAhead() error {
 // read returns the next row of the file. A row that is not CSV is a row with an
 // error; only the end of the input ends it.
 func (s *csvSource) read() (csvRow, error) {
+	s.bound.n = 0
 	cells, err := s.reader.Read()
 	if errors.Is(err, io.EOF) {
 		return csvRow{}, io.EOF
 	}
+	if errors.Is(err, errLongRow) {
+		return csvRow{}, errLongRow
+	}
 	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
-		return csvRow{number: bad.Line, err: sdk.Invalid("row", "well-formed CSV")}, nil
+		return csvRow{number: bad.Line, err: sdk.Invalid("row", "well-formed CSV: a quoted cell is quoted whole, and quotes in it are doubled")}, nil
 	}
 	if err != nil {
-		return csvRow{}, fmt.Errorf("read input: %w", err)
+		return csvRow{}, readError(err)
 	}
 	n, _ := s.reader.FieldPos(0)
-	return csvRow{number: n, cells: cells}, nil
+	row := csvRow{number: n, cells: cells}
+	if len(cells) != s.width {
+		// One comma too many moves every later cell under another's name.
+		row.err = sdk.Invalid("row", fmt.Sprintf("as many cells as the first row, %d", s.width))
+	}
+	return row, nil
 }
 
 func (s *csvSource) next() (line, error) {
@@ -203,16 +273,12 @@ func (s *csvSource) events(row csvRow) []line {
 	if row.err != nil {
 		return []line{{number: row.number, err: row.err}}
 	}
-	cell := func(i int) string {
-		if i < len(row.cells) {
-			return strings.TrimSpace(row.cells[i])
-		}
-		return ""
-	}
+	cell := func(i int) string { return strings.TrimSpace(row.cells[i]) }
 	rowID := strconv.Itoa(s.row)
 	if s.idCol >= 0 {
-		if rowID = cell(s.idCol); rowID == "" {
-			return []line{{number: row.number, err: sdk.Invalid(s.flags.idFrom, "an id in every row")}}
+		// Encoded as JSON, different broken bytes would become one id.
+		if rowID = cell(s.idCol); rowID == "" || !utf8.ValidString(rowID) {
+			return []line{{number: row.number, err: sdk.Invalid(s.flags.idFrom, "an id in valid UTF-8 in every row")}}
 		}
 	}
 	if s.flags.idPrefix != "" {
@@ -231,8 +297,7 @@ func (s *csvSource) events(row csvRow) []line {
 		e := plainJSON{ID: rowID + "/" + f.feature, Tenant: s.flags.tenant, Feature: f.feature, Quantity: cell(f.column), Time: at}
 		body, err := json.Marshal(e)
 		if err != nil {
-			out = append(out, line{number: row.number, id: e.ID, err: sdk.Invalid("row", "valid UTF-8")})
-			continue
+			return []line{{number: row.number, id: rowID, err: err}} // strings always encode
 		}
 		out = append(out, line{number: row.number, id: e.ID, body: body})
 	}

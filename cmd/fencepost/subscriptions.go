@@ -14,15 +14,8 @@ import (
 
 var errLimit = errors.New("--limit: 1 to 100000")
 
-// must panics on a mistake in this program's own flag definitions.
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
 func subscriptionsCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "subscriptions", Short: "Tenants: their billing calendar and who they are at each exporter", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "subscriptions", Short: "Tenants: their billing calendar and who they are at each exporter"}
 	cmd.AddCommand(subscriptionsPut(a), subscriptionsGet(a), subscriptionsList(a))
 	return cmd
 }
@@ -32,7 +25,7 @@ func subscriptionsPut(a *app) *cobra.Command {
 	var customers []string
 	var interval string
 	cmd := &cobra.Command{
-		Use: "put TENANT", Short: "Create or replace a tenant's subscription", Args: cobra.ExactArgs(1),
+		Use: "put TENANT", Short: "Create or replace a tenant's subscription", Args: oneArg("TENANT"),
 		Example: "  fencepost subscriptions put acme --customer stripe=cus_1 --anchor 2026-01-31T00:00:00Z --timezone America/New_York",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body.Customers = map[string]string{}
@@ -40,6 +33,9 @@ func subscriptionsPut(a *app) *cobra.Command {
 				name, id, ok := strings.Cut(c, "=")
 				if !ok {
 					return usageError{errors.New("--customer: EXPORTER=CUSTOMER")}
+				}
+				if _, twice := body.Customers[name]; twice {
+					return usageError{errors.New("--customer: each exporter once")}
 				}
 				body.Customers[name] = id
 			}
@@ -73,12 +69,12 @@ func subscriptionsPut(a *app) *cobra.Command {
 
 func subscriptionsGet(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "get TENANT", Short: "Show a tenant's subscription", Args: cobra.ExactArgs(1),
+		Use: "get TENANT", Short: "Show a tenant's subscription", Args: oneArg("TENANT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withAPI(cmd, func(c *client) error {
 				var out api.SubscriptionBody
 				if err := c.get(cmd.Context(), "/v1/subscriptions/"+pathEscape(args[0]), nil, &out); err != nil {
-					return err
+					return notFound(err, "fencepost subscriptions list shows them; without one a tenant has calendar months in UTC")
 				}
 				return a.print(subscriptionListing([]api.SubscriptionBody{out}, out))
 			})
@@ -90,8 +86,11 @@ func subscriptionsList(a *app) *cobra.Command {
 	params := map[string]*string{}
 	limit := 100
 	cmd := &cobra.Command{
-		Use: "list", Short: "List subscriptions by tenant", Args: cobra.NoArgs,
+		Use: "list", Short: "List subscriptions by tenant", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
 			return a.withAPI(cmd, func(c *client) error {
 				subs, more, err := pages[api.SubscriptionBody](cmd.Context(), c, "/v1/subscriptions", params, limit)
 				if err != nil {
