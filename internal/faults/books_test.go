@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 )
 
 // books is what a store holds, read by SQL of its own and not through the

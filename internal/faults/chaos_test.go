@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -118,10 +119,10 @@ func TestChaos(t *testing.T) {
 
 // The same over the production trace: SIGKILL every two to four seconds.
 func TestSoakTrace(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(soakVar) == "" {
 		t.Skipf("long: make soak, or set %s", soakVar)
 	}
-	t.Parallel()
 	tr := realTrace(t)
 	s := traceSettings()
 	s.page = 50
@@ -138,12 +139,12 @@ func TestSoakTrace(t *testing.T) {
 
 // Many short runs, each with its own schedule.
 func TestSoakSwarm(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(soakVar) == "" {
 		t.Skipf("long: make soak, or set %s", soakVar)
 	}
-	t.Parallel()
 	for i := range 12 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
 			s := traceSettings()
 			s.page = 5 + 15*(i%4)
@@ -165,11 +166,11 @@ func TestSoakSwarm(t *testing.T) {
 // swarm draws a few points and how likely each kills.
 func swarm(rng *rand.Rand) string {
 	labels := []string{"r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9", "d10"}
-	rules := ""
+	var rules []string
 	for _, label := range labels {
 		if rng.IntN(3) == 0 {
-			rules += fmt.Sprintf("%s=kill@p%.3f; ", label, 0.001+0.02*rng.Float64())
+			rules = append(rules, fmt.Sprintf("%s=kill@p%.3f", label, 0.001+0.02*rng.Float64()))
 		}
 	}
-	return rules
+	return strings.Join(rules, "; ")
 }

@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,7 +103,7 @@ func completions(prefix string, n int) []event {
 	for i := range all {
 		all[i] = event{
 			id: fmt.Sprintf("%s-%04d", prefix, i), cloud: true, at: at.Add(time.Duration(i) * time.Second),
-			quantity: fmt.Sprint(100 + i), generated: fmt.Sprint(1 + i),
+			quantity: strconv.Itoa(100 + i), generated: strconv.Itoa(1 + i),
 		}
 	}
 	return all
@@ -111,9 +113,7 @@ func (r *rig) sending(events []event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range events {
-		for k, p := range e.parts() {
-			r.sent[k] = p
-		}
+		maps.Copy(r.sent, e.parts())
 	}
 }
 
@@ -261,20 +261,6 @@ func (r *rig) stats() api.StatsAnswer {
 	var st api.StatsAnswer
 	r.get("/v1/outbox/stats", &st)
 	return st
-}
-
-// items lists the items of an exporter, or all, in the order of their ids.
-func (r *rig) items() []api.ItemView {
-	r.t.Helper()
-	var all []api.ItemView
-	for after := "0"; ; {
-		var page api.Page[api.ItemView]
-		r.get("/v1/outbox?limit=1000&after="+after, &page)
-		all = append(all, page.Data...)
-		if after = page.Next; after == "" {
-			return all
-		}
-	}
 }
 
 // item returns the item of one plain event.

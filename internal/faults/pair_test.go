@@ -4,7 +4,7 @@ package faults
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -42,7 +42,7 @@ func servePair() int {
 
 func runPair(ctx context.Context, path string, log *slog.Logger) error {
 	if !fault.Enabled {
-		return fmt.Errorf("a build without faults")
+		return errors.New("a build without faults")
 	}
 	settings, err := config.Load(path)
 	if err != nil {
@@ -74,7 +74,7 @@ func runPair(ctx context.Context, path string, log *slog.Logger) error {
 		addresses = append(addresses, "http://"+ln.Addr().String())
 	}
 	for _, a := range addresses {
-		log.Info("serving", "address", a)
+		log.InfoContext(ctx, "serving", "address", a)
 	}
 	<-ctx.Done()
 	return nil

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +73,7 @@ func generatedTrace(t *testing.T, rows int) trace {
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return readTrace(t, path, map[string]string{"context_tokens": fmt.Sprint(context), "generated_tokens": fmt.Sprint(generated)})
+	return readTrace(t, path, map[string]string{"context_tokens": strconv.Itoa(context), "generated_tokens": strconv.Itoa(generated)})
 }
 
 func readTrace(t *testing.T, path string, sums map[string]string) trace {
