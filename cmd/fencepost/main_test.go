@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -52,7 +51,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "await": await, "gen": generate, "mount": mount, "jsonvalid": jsonValid, "bytes": noBytes,
+			"exits": exits, "await": await, "gen": generate, "mount": mount, "expand": expand, "jsonvalid": jsonValid, "bytes": noBytes,
 		},
 		Condition: condition,
 	})
@@ -102,19 +101,21 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// await waits until a server answers, or until a file holds a text.
+// await waits until a server answers at a port, or until some process holds
+// the store of a configuration.
 func await(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: await live PORT | await FILE TEXT")
+	if neg || len(args) != 2 || (args[0] != "live" && args[0] != "held") {
+		ts.Fatalf("usage: await live PORT | await held CONFIG")
 	}
-	done := func() bool {
-		if args[0] == "live" {
-			return alive(args[1])
+	done := func() bool { return alive(args[1]) }
+	if args[0] == "held" {
+		done = func() bool {
+			var exit *exec.ExitError
+			err := ts.Exec("fencepost", "migrate", "status", "--config", args[1])
+			return errors.As(err, &exit) && exit.ExitCode() == exitUnavailable
 		}
-		b, err := os.ReadFile(ts.MkAbs(args[0]))
-		return err == nil && bytes.Contains(b, []byte(args[1]))
 	}
-	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			ts.Fatalf("%s did not come", strings.Join(args, " "))
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -58,7 +57,7 @@ func recordCommand(a *app) *cobra.Command {
 }
 
 func (a *app) record(cmd *cobra.Command, path string, f recordFlags) error {
-	in, size, err := openInput(path, a.in)
+	in, size, err := openInput(cmd.Context(), path, a.in)
 	if err != nil {
 		return err
 	}
@@ -79,23 +78,6 @@ func (a *app) record(cmd *cobra.Command, path string, f recordFlags) error {
 		bar.done()
 		return r.finish(err)
 	})
-}
-
-// openInput opens a file or standard input and says how large it is, or -1.
-func openInput(path string, stdin io.Reader) (io.ReadCloser, int64, error) {
-	if path == "-" {
-		return io.NopCloser(stdin), -1, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, &sdk.Error{Tag: sdk.TagInvalid, Field: "FILE", Rule: "a readable file", Err: err}
-	}
-	info, err := f.Stat()
-	if err != nil || info.IsDir() {
-		_ = f.Close()
-		return nil, 0, sdk.Invalid("FILE", "a file, not a folder")
-	}
-	return f, info.Size(), nil
 }
 
 // lineResult is the outcome of one line.

@@ -57,6 +57,17 @@ func count(ts *testscript.TestScript, rest string) (int, string) {
 	return n, text
 }
 
+// expand puts variables of the script into files: "expand FILE...".
+func expand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: expand FILE...")
+	}
+	for _, name := range args {
+		text := os.Expand(ts.ReadFile(name), ts.Getenv)
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o600))
+	}
+}
+
 // jsonValid checks that a file, or each of its lines, is one JSON value.
 func jsonValid(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {

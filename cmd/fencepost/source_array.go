@@ -58,11 +58,10 @@ func (a *arrayReader) next() ([]byte, error) {
 	if a.over {
 		return nil, a.end()
 	}
-	text, last, err := a.element()
-	if err != nil && !errors.Is(err, errTooLong) {
+	text, last, long, err := a.element()
+	if err != nil {
 		return nil, err
 	}
-	long := err != nil
 	a.over = last != ','
 	switch {
 	case last == 0:
@@ -72,7 +71,7 @@ func (a *arrayReader) next() ([]byte, error) {
 			return nil, err
 		}
 	}
-	empty := len(text) == 0 && !long
+	empty := len(text) == 0
 	if empty && a.over && (!a.some || last == 0) {
 		return nil, a.end() // an empty array, or nothing after the last comma of a cut one
 	}
@@ -110,14 +109,13 @@ func (a *arrayReader) checkRest() error {
 func isSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\r' || b == '\n' }
 
 // element reads up to the comma or bracket that ends an element and returns
-// which; zero at the end of the input.
-func (a *arrayReader) element() (text []byte, last byte, _ error) {
+// which, zero at the end of the input, and whether the element is too long.
+func (a *arrayReader) element() (text []byte, last byte, long bool, _ error) {
 	var n nesting
-	long := false
 	for {
 		b, err := a.in.ReadByte()
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, 0, readError(err)
+			return nil, 0, false, readError(err)
 		}
 		if err == nil && (n.quoted || n.depth > 0 || (b != ',' && b != ']')) {
 			n.step(b)
@@ -130,9 +128,6 @@ func (a *arrayReader) element() (text []byte, last byte, _ error) {
 			}
 			continue
 		}
-		if long {
-			return nil, b, errTooLong
-		}
-		return bytes.TrimSpace(text), b, nil // b is zero at the end
+		return bytes.TrimSpace(text), b, long, nil // b is zero at the end
 	}
 }

@@ -104,7 +104,7 @@ type rowBound struct {
 	n int
 }
 
-var errLongRow = &sdk.Error{Tag: sdk.TagInvalid, Field: "row", Rule: "at most 1 MiB", Hint: "is a quote left open?"}
+var errLongRow = errors.New("a row of more than 1 MiB")
 
 func (b *rowBound) Read(p []byte) (int, error) {
 	if b.n > rowMax {
@@ -217,7 +217,7 @@ func (s *csvSource) read() (csvRow, error) {
 		return csvRow{}, io.EOF
 	}
 	if errors.Is(err, errLongRow) {
-		return csvRow{}, errLongRow
+		return csvRow{}, &sdk.Error{Tag: sdk.TagInvalid, Field: "row", Rule: "at most 1 MiB", Hint: "is a quote left open?"}
 	}
 	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
 		return csvRow{number: bad.Line, err: sdk.Invalid("row", "well-formed CSV: a quoted cell is quoted whole, and quotes in it are doubled")}, nil

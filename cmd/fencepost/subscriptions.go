@@ -26,7 +26,7 @@ func subscriptionsPut(a *app) *cobra.Command {
 	var interval string
 	cmd := &cobra.Command{
 		Use: "put TENANT", Short: "Create or replace a tenant's subscription", Args: oneArg("TENANT"),
-		Example: "  fencepost subscriptions put acme --customer stripe=cus_1 --anchor 2026-01-31T00:00:00Z --timezone America/New_York",
+		Example: "  fencepost subscriptions put acme --customer stripe=cus_1 --anchor 2026-01-31T00:00:00-05:00 --timezone America/New_York",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body.Customers = map[string]string{}
 			for _, c := range customers {
@@ -61,7 +61,7 @@ func subscriptionsPut(a *app) *cobra.Command {
 	f.StringArrayVar(&customers, "customer", nil, "EXPORTER=CUSTOMER, the tenant's id at an exporter; may be repeated")
 	f.StringVar(&body.Plan, "plan", "", "plan")
 	f.StringVar(&body.PlanVersion, "plan-version", "", "version of the plan")
-	f.StringVar(&body.Anchor, "anchor", "", "RFC 3339 time at which a billing period begins (default the first of the month)")
+	f.StringVar(&body.Anchor, "anchor", "", "RFC 3339 time at which a billing period begins; day and hour count in --timezone (default the first of the month)")
 	f.StringVar(&interval, "interval", "month", "day, week, month or year")
 	f.StringVar(&body.Timezone, "timezone", "UTC", "IANA time zone of the billing calendar")
 	return cmd
