@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -103,9 +104,7 @@ func TestCallsMeanWhatTheirDeliveriesMean(t *testing.T) {
 				b.Inputs = append(b.Inputs, d.input(tenant))
 			}
 			next := &model{stored: map[string]delivery{}, total: m.total, count: m.count}
-			for k, v := range m.stored {
-				next.stored[k] = v
-			}
+			maps.Copy(next.stored, m.stored)
 			var want []engine.Result
 			refused := false
 			for _, d := range call {

@@ -175,7 +175,7 @@ func TestSingleEvents(t *testing.T) {
 }
 
 // Bad input of the issue, each naming field and rule, none written.
-func TestBadInput(t *testing.T) {
+func TestBadInput(t *testing.T) { //nolint:tparallel // the cases share a server
 	t.Parallel()
 	s := serve(t)
 	with := func(member, value string) string {

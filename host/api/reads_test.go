@@ -82,7 +82,7 @@ func escape(id string) string {
 	return url.PathEscape(id)
 }
 
-func TestReads(t *testing.T) {
+func TestReads(t *testing.T) { //nolint:tparallel // the cases share a server
 	t.Parallel()
 	s := serve(t)
 	for name, tc := range map[string]struct {
@@ -319,8 +319,7 @@ func TestReadiness(t *testing.T) {
 }
 
 func codeOf(err error) string {
-	var e *sdk.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sdk.Error](err); ok {
 		return e.Code
 	}
 	return ""
@@ -386,7 +385,7 @@ func TestOverload(t *testing.T) {
 			return
 		}
 		_ = res.Body.Close()
-		if res.StatusCode != 200 {
+		if res.StatusCode != http.StatusOK {
 			t.Errorf("the first request: %d", res.StatusCode)
 		}
 	})
