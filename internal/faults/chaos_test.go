@@ -69,16 +69,20 @@ func (c *chaos) run(tr trace, limit time.Duration) {
 			recorded = err == nil
 		}
 		done := false
-		for !s.hasEnded() && !done {
+		for !done && !s.hasEnded() {
 			done = recorded && drained(r)
 			time.Sleep(50 * time.Millisecond)
 		}
 		stopped := reaper.Stop()
-		if done && stopped && !s.hasEnded() {
-			return
+		if stopped && !s.hasEnded() {
+			_ = s.cmd.Process.Kill()
 		}
 		<-s.ended
 		c.kills++
+		if done {
+			r.start("") // some rules kill a server that has nothing to do, too
+			return
+		}
 	}
 }
 

@@ -276,13 +276,21 @@ func (r *rig) item(id string) api.ItemView {
 	return v
 }
 
-// drain waits until nothing is pending or leased.
+// drain waits until nothing is pending or leased, for as long as it goes on.
 func (r *rig) drain() {
 	r.t.Helper()
-	eventually(r.t, "everything is delivered", func() bool {
-		st := r.stats()
-		return st.States["pending"]+st.States["leased"] == 0
-	})
+	left := int64(-1)
+	for left != 0 {
+		before := left
+		moved := within(patience, func() bool {
+			st := r.stats()
+			left = st.States["pending"] + st.States["leased"]
+			return left != before
+		})
+		if !moved {
+			r.t.Fatalf("%d items have not moved for %v: %v", left, patience, r.stats().States)
+		}
+	}
 }
 
 // charged is what the double knows of an item.
