@@ -152,8 +152,7 @@ func (c *client) noAnswer(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	var op *url.Error
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*url.Error](err); ok {
 		err = op.Err // the address is said once
 	}
 	return &sdk.Error{
@@ -162,11 +161,11 @@ func (c *client) noAnswer(ctx context.Context, err error) error {
 	}
 }
 
-// refusedRequest is an error about the content of a request as a whole: too
+// refusedError is an error about the content of a request as a whole: too
 // large, or not to be taken apart. Parts of it may be right.
-type refusedRequest struct{ error }
+type refusedError struct{ error }
 
-func (e refusedRequest) Unwrap() error { return e.error }
+func (e refusedError) Unwrap() error { return e.error }
 
 func problemError(status int, body []byte) error {
 	var p struct {
@@ -188,7 +187,7 @@ func problemError(status int, body []byte) error {
 		e = e.At(*p.ItemIndex)
 	}
 	if status == http.StatusRequestEntityTooLarge || status == http.StatusBadRequest {
-		return refusedRequest{e}
+		return refusedError{e}
 	}
 	return e
 }

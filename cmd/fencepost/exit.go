@@ -69,15 +69,14 @@ func exitCode(err error) int {
 	if c, ok := errors.AsType[codeError](err); ok {
 		return c.code
 	}
-	var u usageError
-	if errors.As(err, &u) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
 	if errors.Is(err, context.Canceled) {
 		return exitInterrupted
 	}
-	var tagged *sdk.Error
-	if !errors.As(err, &tagged) {
+	tagged, ok := errors.AsType[*sdk.Error](err)
+	if !ok {
 		return exitFailure
 	}
 	if strings.HasPrefix(tagged.Code, "schema_") {
@@ -103,12 +102,10 @@ func describe(err error, command string) string {
 		return "interrupted"
 	}
 	text := visible(err.Error())
-	var u usageError
-	if errors.As(err, &u) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		return text + " (see " + command + " --help)"
 	}
-	var tagged *sdk.Error
-	if errors.As(err, &tagged) && tagged.Hint == "" && hints[tagged.Code] != "" {
+	if tagged, ok := errors.AsType[*sdk.Error](err); ok && tagged.Hint == "" && hints[tagged.Code] != "" {
 		return text + " (" + hints[tagged.Code] + ")"
 	}
 	return text
@@ -116,8 +113,8 @@ func describe(err error, command string) string {
 
 // notFound adds to an error of that tag where to look.
 func notFound(err error, hint string) error {
-	var tagged *sdk.Error
-	if !errors.As(err, &tagged) || tagged.Tag != sdk.TagNotFound {
+	tagged, ok := errors.AsType[*sdk.Error](err)
+	if !ok || tagged.Tag != sdk.TagNotFound {
 		return err
 	}
 	e := *tagged

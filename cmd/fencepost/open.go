@@ -93,8 +93,7 @@ func (a *app) openAPI(ctx context.Context, recording bool) (*client, error) {
 		cfg.Exporters = nil
 	}
 	h, err := a.openHost(ctx, cfg, errorLogger(a.err), false)
-	var locked *sdk.Error
-	if errors.As(err, &locked) && locked.Code == "store_locked" {
+	if locked, ok := errors.AsType[*sdk.Error](err); ok && locked.Code == "store_locked" {
 		c, cerr := remoteClient("http://" + cfg.Listen)
 		if cerr != nil {
 			return nil, cerr

@@ -42,7 +42,7 @@ func TestVisible(t *testing.T) {
 			t.Errorf("visible(%q) = %q, want %q", in, got, want)
 		}
 	}
-	for r := rune(0); r < 0x3000; r++ {
+	for r := range rune(0x3000) {
 		if out := visible(string(r)); strings.ContainsFunc(out, unicode.IsControl) {
 			t.Errorf("%U is passed on", r)
 		}
@@ -54,7 +54,7 @@ func TestVisible(t *testing.T) {
 func TestEncodeJSON(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
-	for r := rune(0); r < 0x2100; r++ {
+	for r := range rune(0x2100) {
 		all.WriteRune(r)
 	}
 	in := map[string]any{"k\u009b": all.String(), "raw": json.RawMessage("\"\u009b\u202e\"")}
@@ -95,7 +95,7 @@ func TestExitCode(t *testing.T) {
 		{&sdk.Error{Tag: sdk.TagConflict}, 4},
 		{sdk.Invalid("f", "r"), 5},
 		{wrap(sdk.Invalid("f", "r")), 5},
-		{refusedRequest{sdk.Invalid("f", "r")}, 5},
+		{refusedError{sdk.Invalid("f", "r")}, 5},
 		{&sdk.Error{Tag: sdk.TagUnsupported}, 5},
 		{sdk.Unavailable("c", errors.New("x")), 6},
 		{codeError{7, sdk.Invalid("f", "r")}, 7},

@@ -54,7 +54,7 @@ func (r *recording) record(ctx context.Context, b batch) ([]lineResult, error) {
 		req.media = "application/cloudevents-batch+json"
 	}
 	answer, err := r.try(ctx, req)
-	if refused, ok := errors.AsType[refusedRequest](err); ok {
+	if refused, ok := errors.AsType[refusedError](err); ok {
 		return r.halves(ctx, b, at, refused)
 	}
 	if err != nil {

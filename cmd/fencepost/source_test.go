@@ -36,8 +36,7 @@ func drain(t testing.TB, s source, limit int) ([]outcome, error) {
 		o := outcome{Number: l.number, Cloud: l.cloud, Body: string(l.body)}
 		if l.err != nil {
 			o.Body = ""
-			var rule *sdk.Error
-			if errors.As(l.err, &rule) {
+			if rule, ok := errors.AsType[*sdk.Error](l.err); ok {
 				o.Field = rule.Field
 			}
 		} else if !json.Valid(l.body) {
