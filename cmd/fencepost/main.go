@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,6 +16,9 @@ import (
 )
 
 func main() {
+	// Go's HTTP client writes what a misbehaving server sends, which may be
+	// anything it was told, to the global log. This program logs for itself.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(run(os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
 }
 

@@ -77,11 +77,35 @@ func programVersion() string {
 	return version
 }
 
+// storeExists keeps a command that reads from creating a store where there is
+// none: an empty answer would look like no usage.
+func storeExists(cfg config.Config) error {
+	if cfg.Storage.Plugin != "builtin:sqlite" {
+		return nil
+	}
+	if _, err := os.Stat(cfg.Storage.DSN); !errors.Is(err, fs.ErrNotExist) {
+		return nil // what else may be wrong with it, opening says
+	}
+	return &sdk.Error{
+		Tag: sdk.TagNotFound, Field: "storage.dsn", Rule: "a store that exists; there is none at " + cfg.Storage.DSN,
+		Hint: "name its configuration with --config or a server with --server; serve and record create one",
+	}
+}
+
+// access is what a command does with the store.
+type access int
+
+const (
+	toRead   access = iota // the store must exist
+	toWrite                // it is created if there is none
+	toRecord               // and exporters say what can be expressed
+)
+
 // openAPI returns a client of the API: of the server that was named, of this
 // process on the configured store, or, if another process holds the store, of
 // the server at the configured address. Exporters are loaded only for
 // recording: nothing else asks what a provider can express.
-func (a *app) openAPI(ctx context.Context, recording bool) (*client, error) {
+func (a *app) openAPI(ctx context.Context, use access) (*client, error) {
 	if a.server != "" {
 		return remoteClient(a.server)
 	}
@@ -89,27 +113,51 @@ func (a *app) openAPI(ctx context.Context, recording bool) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !recording {
+	if use == toRead {
+		if err := storeExists(cfg); err != nil {
+			return nil, err
+		}
+	}
+	if use != toRecord {
 		cfg.Exporters = nil
 	}
-	h, err := a.openHost(ctx, cfg, errorLogger(a.err), false)
-	if locked, ok := errors.AsType[*sdk.Error](err); ok && locked.Code == "store_locked" {
-		c, cerr := remoteClient("http://" + cfg.Listen)
-		if cerr != nil {
-			return nil, cerr
+	for deadline := time.Now().Add(storePatience); ; {
+		h, err := a.openHost(ctx, cfg, errorLogger(a.err), false)
+		if err == nil {
+			return localClient(h), nil
+		}
+		locked, ok := errors.AsType[*sdk.Error](err)
+		if !ok || locked.Code != "store_locked" {
+			return nil, err
+		}
+		c, err := remoteClient("http://" + cfg.Listen)
+		if err != nil {
+			return nil, err
 		}
 		if c.serves(ctx, storeName(cfg)) {
 			return c, nil
 		}
-		return nil, &sdk.Error{
-			Tag: sdk.TagUnavailable, Code: "store_locked", Field: "storage.dsn", Rule: "a store that no other process has open, or whose server answers at " + c.base,
-			Hint: "if a server on this store listens elsewhere, name it with --server; otherwise stop the process that has the store open", Err: locked.Err,
+		if time.Now().After(deadline) {
+			return nil, heldError(locked, c.base)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if err != nil {
-		return nil, err
+}
+
+// storePatience is how long a command waits for another that has the store
+// open, or for a server that is starting to answer.
+const storePatience = 3 * time.Second
+
+func heldError(locked *sdk.Error, base string) error {
+	return &sdk.Error{
+		Tag: sdk.TagUnavailable, Code: locked.Code, Field: "storage.dsn", Err: locked.Err,
+		Rule: "a store that no other process has open, or whose server answers at " + base,
+		Hint: "if a server on this store listens elsewhere, name it with --server; otherwise stop the process that has the store open",
 	}
-	return localClient(h), nil
 }
 
 // storeHeader is where a server names the store that it has open, so that a

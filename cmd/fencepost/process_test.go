@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -82,10 +83,10 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestRecordInterrupted: the first interrupt ends a command that waits for its
-// input, says what is answered for, and exits 130; the store is not left locked.
-func TestRecordInterrupted(t *testing.T) {
-	t.Parallel()
+// recordAndWait starts a command that has recorded a batch of 500, has the store
+// open, holds half a batch more and waits for its input.
+func recordAndWait(t *testing.T) (*exec.Cmd, io.WriteCloser, *bufio.Scanner, *bytes.Buffer) {
+	t.Helper()
 	cmd, _, stderr := command(t, "record", "-", "-o", "jsonl")
 	cmd.Stdout = nil
 	in, err := cmd.StdinPipe()
@@ -99,7 +100,6 @@ func TestRecordInterrupted(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// A batch and a half: the batch is recorded, the rest waits for more.
 	for i := range batchLines * 3 / 2 {
 		if _, err := fmt.Fprintf(in, `{"id":"e%d","tenant":"t","feature":"tokens","quantity":1}`+"\n", i); err != nil {
 			t.Fatal(err)
@@ -111,13 +111,41 @@ func TestRecordInterrupted(t *testing.T) {
 			t.Fatalf("output ended after %d lines\n%s", i, stderr)
 		}
 	}
+	return cmd, in, lines, stderr
+}
+
+// TestTwoCommands: a command waits for another one that has the store open.
+func TestTwoCommands(t *testing.T) {
+	t.Parallel()
+	first, in, lines, stderr := recordAndWait(t)
+	second, usage, complaint := command(t, "usage", "--tenant", "t", "-o", "csv")
+	second.Dir = first.Dir
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Second, func() { _ = in.Close() }) // the second has met the lock by then
+	for lines.Scan() {
+	}
+	if err := first.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	if err := second.Wait(); err != nil || !strings.HasSuffix(usage.String(), ",750,750\n") {
+		t.Errorf("%v\n%s%s", err, usage, complaint)
+	}
+}
+
+// TestRecordInterrupted: the first interrupt ends a command that waits for its
+// input, says what is answered for, and exits 130; the store is not left locked.
+func TestRecordInterrupted(t *testing.T) {
+	t.Parallel()
+	cmd, _, lines, stderr := recordAndWait(t)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if lines.Scan() {
 		t.Errorf("unexpected line %q", lines.Text())
 	}
-	err = cmd.Wait()
+	err := cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
 		t.Fatalf("exit code %d (%v), want %d\n%s", code, err, exitInterrupted, stderr)
 	}

@@ -40,12 +40,17 @@ func (p *progress) reader(r io.Reader) io.Reader {
 	return counted{r, p.bar}
 }
 
-// done leaves the bar as it stands and waits until it is drawn.
-func (p *progress) done() {
+// done leaves the bar as it stands, full only if the work ended well, and waits
+// until it is drawn.
+func (p *progress) done(ok bool) {
 	if p.bar == nil {
 		return
 	}
-	p.bar.SetTotal(-1, true)
+	if ok {
+		p.bar.SetTotal(-1, true)
+	} else {
+		p.bar.Abort(false)
+	}
 	p.container.Wait()
 }
 

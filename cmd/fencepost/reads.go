@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,13 +45,19 @@ func usageCommand(a *app) *cobra.Command {
 
 // withAPI runs f with a client for reading and closes it.
 func (a *app) withAPI(cmd *cobra.Command, f func(*client) error) error {
-	c, err := a.openAPI(cmd.Context(), false)
+	c, err := a.openAPI(cmd.Context(), toRead)
+	return useAPI(c, err, f)
+}
+
+// withWriting runs f with a client that may create the store, and closes it.
+func (a *app) withWriting(cmd *cobra.Command, f func(*client) error) error {
+	c, err := a.openAPI(cmd.Context(), toWrite)
 	return useAPI(c, err, f)
 }
 
 // withRecording runs f with a client for recording and closes it.
 func (a *app) withRecording(cmd *cobra.Command, f func(*client) error) error {
-	c, err := a.openAPI(cmd.Context(), true)
+	c, err := a.openAPI(cmd.Context(), toRecord)
 	return useAPI(c, err, f)
 }
 
@@ -151,6 +158,7 @@ func outboxGet(a *app) *cobra.Command {
 					{"next attempt", text(it.NextAttemptAt)},
 					{"provider ref", text(it.ProviderRef)},
 					{"reason", reason(it)},
+					{"last error", lastError(it)},
 					{"payload", string(it.Payload)},
 				}
 				for i, at := range it.AttemptsLog {
@@ -162,9 +170,27 @@ func outboxGet(a *app) *cobra.Command {
 	}
 }
 
+// lastError is what the provider or the host said last, in words.
+func lastError(it api.ItemView) string {
+	if it.LastError == nil {
+		return ""
+	}
+	return strings.TrimSpace(it.LastError.Code + " " + it.LastError.Message)
+}
+
 func attemptLine(at storage.Attempt) string {
-	s := fmt.Sprintf("%s token %d: host saw %s, plugin said %s, status %d, %s → %s",
-		at.StartedAt.UTC().Format("2006-01-02T15:04:05.000000Z"), at.LeaseToken, at.HostClass, at.Outcome, at.Status, at.Code, at.Decided)
+	s := fmt.Sprintf("%s token %d: host saw %s, plugin said %s",
+		at.StartedAt.UTC().Format("2006-01-02T15:04:05.000000Z"), at.LeaseToken, at.HostClass, at.Outcome)
+	if at.Status != 0 {
+		s += ", status " + strconv.Itoa(at.Status)
+	}
+	if at.Code != "" {
+		s += ", " + at.Code
+	}
+	if at.Message != "" {
+		s += ", " + at.Message
+	}
+	s += " → " + string(at.Decided)
 	if at.Fenced {
 		s += " (came too late: fenced)"
 	}

@@ -75,7 +75,7 @@ func (a *app) record(cmd *cobra.Command, path string, f recordFlags) error {
 	return a.withRecording(cmd, func(c *client) error {
 		r.client = c
 		err := r.run(cmd.Context(), src)
-		bar.done()
+		bar.done(err == nil)
 		return r.finish(err)
 	})
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,7 +86,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 	// server would keep for minutes.
 	debug.FreeOSMemory()
 	srv := &http.Server{
-		Handler: namingStore(h.Handler(), storeName(cfg)), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		Handler: loopbackHost(namingStore(h.Handler(), storeName(cfg))), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
@@ -107,6 +110,30 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 func namingStore(next http.Handler, name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(storeHeader, name)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hostProblem answers a request that names another host.
+const hostProblem = `{"type":"https://fencepost.dev/problems/invalid","title":"The request breaks a rule","status":421,` +
+	`"tag":"invalid","field":"host","rule":"localhost or a loopback address","retryable":false}` + "\n"
+
+// loopbackHost refuses requests that name another host than this machine. A
+// page that a browser shows can make a name of its own point here and would
+// then be let in as if it came from here (DNS rebinding).
+func loopbackHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Host
+		if h, _, err := net.SplitHostPort(name); err == nil {
+			name = h
+		}
+		addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
+		if !strings.EqualFold(name, "localhost") && (err != nil || !addr.IsLoopback()) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			_, _ = io.WriteString(w, hostProblem) // the client is not one of ours
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -47,7 +47,7 @@ func subscriptionsPut(a *app) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("encode subscription: %w", err)
 			}
-			return a.withAPI(cmd, func(c *client) error {
+			return a.withWriting(cmd, func(c *client) error {
 				var out api.SubscriptionBody
 				r := request{method: http.MethodPut, path: "/v1/subscriptions/" + pathEscape(args[0]), media: "application/json", body: raw}
 				if err := c.do(cmd.Context(), r, &out); err != nil {
