@@ -143,7 +143,11 @@ func Open(ctx context.Context, cfg Config) (*Adapter, error) {
 // it removes.
 func (a *Adapter) start(ctx context.Context) error {
 	created := !exists(a.path)
-	w, err := openWriter(a.path, a.cfg.BusyTimeout)
+	var w *conn
+	err := createPrivate(a.path)
+	if err == nil {
+		w, err = openWriter(a.path, a.cfg.BusyTimeout)
+	}
 	a.writer <- w
 	if err == nil {
 		err = a.prepare(ctx)

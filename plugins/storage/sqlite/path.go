@@ -68,6 +68,16 @@ func checkFile(path string) error {
 	return f.Close()
 }
 
+// createPrivate creates the file for its owner alone, if there is none. SQLite
+// gives the files beside it the same mode.
+func createPrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 func pathError(path, rule, hint string, cause error) error {
 	e := sdk.Invalid(dsnField, rule)
 	e.Hint, e.Err = hint, cause
