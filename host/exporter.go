@@ -123,7 +123,7 @@ func (x *exporterRuntime) openEgress(g grant.Grant) error {
 func (x *exporterRuntime) grant() (grant.Grant, error) {
 	g := grant.Grant{
 		Capabilities: exporterCapabilities, Hosts: x.manifest.Hosts,
-		Secrets: map[string]grant.Secret{}, CAFile: x.settings.CAFile,
+		Secrets: map[string]grant.Secret{}, CAFile: x.settings.CAFile, Mode: x.settings.Mode,
 	}
 	for name, ref := range x.settings.Secrets {
 		s, err := grant.ResolveSecret(ref, x.host.cfg.Getenv, os.ReadFile)

@@ -17,6 +17,9 @@ import (
 // Grant is what an operator allows one plugin. The zero value allows nothing.
 // It is not changed once in use.
 type Grant struct {
+	// Mode of the exporter, "test" or "live". Any other allows no secret that
+	// its manifest tells apart by mode.
+	Mode string
 	// Capabilities that the plugin may import.
 	Capabilities []capability.Name
 	// Hosts, "api.stripe.com" or "host:port", that it may call.
@@ -56,7 +59,10 @@ func (g Grant) hasHost(h string) bool {
 
 // Check reports what the manifest declares and the grant does not allow. The
 // error has tag invalid and code not_granted, names the plugin, its version and
-// everything that is missing. A nil error means that the plugin may run.
+// everything that is missing. A secret whose value is not one of the grant's
+// mode has code secret_of_other_mode; that error names the secret, the mode and
+// how a value must begin, never the value. A nil error means that the plugin
+// may run.
 func Check(manifest exporter.Manifest, g Grant) error {
 	var missing []string
 	for _, c := range manifest.Capabilities {
@@ -77,7 +83,7 @@ func Check(manifest exporter.Manifest, g Grant) error {
 		}
 	}
 	if len(missing) == 0 {
-		return nil
+		return checkModes(manifest, g)
 	}
 	const shown = 20 // a manifest is a stranger's; its lists may be long
 	if n := len(missing) - shown; n > 0 {
@@ -90,6 +96,55 @@ func Check(manifest exporter.Manifest, g Grant) error {
 		Rule:  "needs what is not granted: " + strings.Join(missing, ", "),
 		Hint:  "grant it under exporters in the configuration, or remove the plugin",
 	}
+}
+
+// checkModes refuses a secret of the other mode. A provider may take such a key
+// and charge for everything before anybody can see the mistake.
+func checkModes(manifest exporter.Manifest, g Grant) error {
+	for _, s := range manifest.Secrets {
+		var own, other []string
+		switch g.Mode {
+		case "test":
+			own, other = s.TestPrefixes, s.LivePrefixes
+		case "live":
+			own, other = s.LivePrefixes, s.TestPrefixes
+		default:
+			if len(s.TestPrefixes)+len(s.LivePrefixes) > 0 {
+				return otherMode(manifest, g.Mode, s.Name, "has a mode, test or live, to be checked against")
+			}
+		}
+		value := g.Secrets[s.Name]
+		switch {
+		case len(own) > 0 && !value.beginsWith(own):
+			return otherMode(manifest, g.Mode, s.Name, "begins with "+quoteAny(own))
+		case len(own) == 0 && value.beginsWith(other):
+			return otherMode(manifest, g.Mode, s.Name, "does not begin with "+quoteAny(other))
+		}
+	}
+	return nil
+}
+
+func otherMode(manifest exporter.Manifest, mode, secret, rule string) error {
+	return &sdk.Error{
+		Tag:   sdk.TagInvalid,
+		Code:  "secret_of_other_mode",
+		Field: "plugin " + quote(manifest.Name) + " version " + quote(manifest.Version),
+		Rule:  "in mode " + quote(mode) + " the secret " + quote(secret) + " " + rule,
+		Hint:  "give the exporter a secret of its own mode, or change its mode in the configuration",
+	}
+}
+
+// quoteAny lists prefixes that a plugin chose, as many as help.
+func quoteAny(prefixes []string) string {
+	const shown = 8
+	var quoted []string
+	for _, p := range prefixes[:min(len(prefixes), shown)] {
+		quoted = append(quoted, quote(p))
+	}
+	if n := len(prefixes) - shown; n > 0 {
+		quoted = append(quoted, strconv.Itoa(n)+" more")
+	}
+	return strings.Join(quoted, " or ")
 }
 
 // quote bounds and quotes a name that a plugin chose.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -39,12 +40,20 @@ func NewSecret(value string) Secret {
 func (s Secret) Present() bool { return s.value != nil }
 
 // Reveal returns the value, or "" if it is absent. Only what puts it on the
-// wire may call this.
+// wire, and the check of its mode, may call this.
 func (s Secret) Reveal() string {
 	if s.value == nil {
 		return ""
 	}
 	return *s.value
+}
+
+// beginsWith reports whether the value begins with one of prefixes. An empty
+// prefix tells nothing apart, so it counts for none.
+func (s Secret) beginsWith(prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool {
+		return p != "" && strings.HasPrefix(s.Reveal(), p)
+	})
 }
 
 // String returns "***".

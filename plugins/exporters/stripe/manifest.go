@@ -91,9 +91,15 @@ func manifest() exporter.Manifest {
 		Corrections:  exporter.CorrectNegative,
 		Capabilities: []capability.Name{capability.HTTPName},
 		Hosts:        []string{"api.stripe.com"},
-		Secrets:      []exporter.Secret{{Name: SecretAPIKey, Header: "Authorization", Prefix: "Bearer "}},
-		MappingKeys:  []string{keyEventName},
-		Answers:      answerPatterns(),
+		Secrets: []exporter.Secret{{
+			Name: SecretAPIKey, Header: "Authorization", Prefix: "Bearer ",
+			// Secret and restricted keys. Stripe itself takes a key of either
+			// mode, and says which it was only after the event is counted.
+			TestPrefixes: []string{"sk_test_", "rk_test_"},
+			LivePrefixes: []string{"sk_live_", "rk_live_"},
+		}},
+		MappingKeys: []string{keyEventName},
+		Answers:     answerPatterns(),
 	}
 }
 

@@ -64,7 +64,10 @@ func TestManifest(t *testing.T) {
 	if m.MaxBatch < 1 || m.MaxBatch > 500 || m.Rate != 1000 || m.Concurrency != 16 {
 		t.Errorf("sending: %+v", m)
 	}
-	if d := cmp.Diff([]exporter.Secret{{Name: "api_key", Header: "Authorization", Prefix: "Bearer "}}, m.Secrets); d != "" {
+	if d := cmp.Diff([]exporter.Secret{{
+		Name: "api_key", Header: "Authorization", Prefix: "Bearer ",
+		TestPrefixes: []string{"sk_test_", "rk_test_"}, LivePrefixes: []string{"sk_live_", "rk_live_"},
+	}}, m.Secrets); d != "" {
 		t.Error(d)
 	}
 	// What the wire carries is what the exporter said.

@@ -103,6 +103,14 @@ type Secret struct {
 	// Header receives Prefix + value: "Authorization", "Bearer ".
 	Header string
 	Prefix string
+	// TestPrefixes and LivePrefixes tell the values of the two modes apart: if
+	// set, the operator's value must begin with one of those of the exporter's
+	// mode, so that a live key never sends test items nor the reverse. If only
+	// the other mode's are set, it must begin with none of those. The host
+	// checks this before the plugin may send. An empty prefix matches nothing.
+	// Both empty: any value will do.
+	TestPrefixes []string
+	LivePrefixes []string
 }
 
 // AnswerClass is what an answer pattern recognises.

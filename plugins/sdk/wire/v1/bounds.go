@@ -44,7 +44,7 @@ var (
 	boundsNone []bound
 
 	boundsManifest = []bound{{1, 1, []bound{
-		{7, 1, nil}, list(11), list(13), list(14), list(15), list(16), {18, MaxEntries, []bound{list(4)}},
+		{7, 1, nil}, list(11), list(13), list(14), {15, MaxEntries, []bound{list(4), list(5)}}, list(16), {18, MaxEntries, []bound{list(4)}},
 	}}}
 	boundsDelivery  = []bound{{1, MaxItems, []bound{list(13)}}}
 	boundsOutcomes  = []bound{{1, MaxOutcomes, nil}}

@@ -94,6 +94,8 @@ func TestLimits(t *testing.T) {
 		{"501 answers", "HttpAnswers", repeat("\x0a\x00", wirev1.MaxItems+1), wirev1.ErrTooLarge},
 		{"2 errors", "HttpAnswers", repeat("\x12\x00", 2), wirev1.ErrTooLarge},
 		{"129 mapping entries", "DeliverRequest", nest(0x0a, repeat("\x6a\x00", wirev1.MaxEntries+1)), wirev1.ErrTooLarge},
+		{"129 prefixes of test mode", "DescribeAnswer", nest(0x0a, nest(0x7a, repeat("\x22\x00", wirev1.MaxEntries+1))), wirev1.ErrTooLarge},
+		{"129 prefixes of live mode", "DescribeAnswer", nest(0x0a, nest(0x7a, repeat("\x2a\x00", wirev1.MaxEntries+1))), wirev1.ErrTooLarge},
 		{"129 hosts", "DescribeAnswer", nest(0x0a, repeat("\x72\x00", wirev1.MaxEntries+1)), wirev1.ErrTooLarge},
 		{"2 manifests", "DescribeAnswer", repeat("\x0a\x00", 2), wirev1.ErrTooLarge},
 		{"33 MiB", "Error", nest(0x12, make([]byte, 33<<20)), wirev1.ErrTooLarge},

@@ -526,9 +526,11 @@ func (x *ValueDomain) GetZero() bool {
 // Secret names a value that the host puts into requests; a plugin never sees it.
 type Secret struct {
 	unknownFields []byte
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Header        string `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"` // "Authorization"
-	Prefix        string `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"` // "Bearer "
+	Name          string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Header        string   `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`                                // "Authorization"
+	Prefix        string   `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`                                // "Bearer "
+	TestPrefixes  []string `protobuf:"bytes,4,rep,name=test_prefixes,json=testPrefixes,proto3" json:"testPrefixes,omitempty"` // how the value begins in test mode
+	LivePrefixes  []string `protobuf:"bytes,5,rep,name=live_prefixes,json=livePrefixes,proto3" json:"livePrefixes,omitempty"` // and in live mode
 }
 
 func (x *Secret) Reset() {
@@ -556,6 +558,20 @@ func (x *Secret) GetPrefix() string {
 		return x.Prefix
 	}
 	return ""
+}
+
+func (x *Secret) GetTestPrefixes() []string {
+	if x != nil {
+		return x.TestPrefixes
+	}
+	return nil
+}
+
+func (x *Secret) GetLivePrefixes() []string {
+	if x != nil {
+		return x.LivePrefixes
+	}
+	return nil
 }
 
 // AnswerPattern lets the host itself recognise what an answer means.
@@ -1538,6 +1554,24 @@ func (m *Secret) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.LivePrefixes) > 0 {
+		for iNdEx := len(m.LivePrefixes) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.LivePrefixes[iNdEx])
+			copy(dAtA[i:], m.LivePrefixes[iNdEx])
+			i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(len(m.LivePrefixes[iNdEx])))
+			i--
+			dAtA[i] = 0x2a
+		}
+	}
+	if len(m.TestPrefixes) > 0 {
+		for iNdEx := len(m.TestPrefixes) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.TestPrefixes[iNdEx])
+			copy(dAtA[i:], m.TestPrefixes[iNdEx])
+			i = protobuf_go_lite.EncodeVarint(dAtA, i, uint64(len(m.TestPrefixes[iNdEx])))
+			i--
+			dAtA[i] = 0x22
+		}
 	}
 	if len(m.Prefix) > 0 {
 		i -= len(m.Prefix)
@@ -2624,6 +2658,18 @@ func (m *Secret) SizeVT() (n int) {
 	l = len(m.Prefix)
 	if l > 0 {
 		n += 1 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+	}
+	if len(m.TestPrefixes) > 0 {
+		for _, s := range m.TestPrefixes {
+			l = len(s)
+			n += 1 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+		}
+	}
+	if len(m.LivePrefixes) > 0 {
+		for _, s := range m.LivePrefixes {
+			l = len(s)
+			n += 1 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
+		}
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3784,6 +3830,50 @@ func (m *Secret) UnmarshalVT(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			m.Prefix = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 4:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field TestPrefixes", wireType)
+			}
+			var stringLen uint64
+			stringLen, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.TestPrefixes = append(m.TestPrefixes, string(dAtA[iNdEx:postIndex]))
+			iNdEx = postIndex
+		case 5:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LivePrefixes", wireType)
+			}
+			var stringLen uint64
+			stringLen, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			if err != nil {
+				return err
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protobuf_go_lite.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.LivePrefixes = append(m.LivePrefixes, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

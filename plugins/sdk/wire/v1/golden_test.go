@@ -87,7 +87,10 @@ func goldenManifest() exporter.Manifest {
 		MaxBatch: 200, Rate: 25, Concurrency: 16,
 		SerialBy: []string{"customer", "event_name"}, Corrections: exporter.CorrectTotal,
 		Capabilities: []capability.Name{"http", "log"}, Hosts: []string{"api.acme.example"},
-		Secrets:     []exporter.Secret{{Name: "key", Header: "Authorization", Prefix: "Bearer "}},
+		Secrets: []exporter.Secret{{
+			Name: "key", Header: "Authorization", Prefix: "Bearer ",
+			TestPrefixes: []string{"t_", "rt_"}, LivePrefixes: []string{"l_"},
+		}},
 		MappingKeys: []string{"event_name"}, NeedsAccount: true,
 		Answers: []exporter.AnswerPattern{
 			{Class: exporter.AnswerDuplicate, Status: 400, Path: "/error/message", Contains: "exists {identifier}"},

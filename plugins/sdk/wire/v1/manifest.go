@@ -50,7 +50,10 @@ func manifestMessage(m exporter.Manifest) *Manifest {
 		out.Capabilities = append(out.Capabilities, string(c))
 	}
 	for _, s := range m.Secrets {
-		out.Secrets = append(out.Secrets, &Secret{Name: s.Name, Header: s.Header, Prefix: s.Prefix})
+		out.Secrets = append(out.Secrets, &Secret{
+			Name: s.Name, Header: s.Header, Prefix: s.Prefix,
+			TestPrefixes: strs(s.TestPrefixes), LivePrefixes: strs(s.LivePrefixes),
+		})
 	}
 	for _, a := range m.Answers {
 		out.Answers = append(out.Answers, &AnswerPattern{
@@ -95,7 +98,10 @@ func manifestValue(m *Manifest) (exporter.Manifest, error) {
 		out.Capabilities = append(out.Capabilities, capability.Name(c))
 	}
 	for _, s := range m.GetSecrets() {
-		out.Secrets = append(out.Secrets, exporter.Secret{Name: s.GetName(), Header: s.GetHeader(), Prefix: s.GetPrefix()})
+		out.Secrets = append(out.Secrets, exporter.Secret{
+			Name: s.GetName(), Header: s.GetHeader(), Prefix: s.GetPrefix(),
+			TestPrefixes: strs(s.GetTestPrefixes()), LivePrefixes: strs(s.GetLivePrefixes()),
+		})
 	}
 	for i, a := range m.GetAnswers() {
 		class, ok := classValue(a.GetClass())
