@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,13 +46,17 @@ func TestScript(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			port2, err := freePort()
+			if err != nil {
+				return err
+			}
 			now := time.Now().UTC()
-			e.Vars = append(e.Vars, cacheVar+"="+cache, "PORT="+port, "STRIPE_API_KEY=sk_test_"+canary,
+			e.Vars = append(e.Vars, cacheVar+"="+cache, "PORT="+port, "PORT2="+port2, "STRIPE_API_KEY=sk_test_"+canary,
 				"CANARY="+canary, "NOW="+now.Format(time.RFC3339), "FENCEPOST_CONFIG=", "FENCEPOST_SERVER=")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "await": await, "gen": generate, "mount": mount, "expand": expand, "jsonvalid": jsonValid, "bytes": noBytes,
+			"exits": exits, "await": await, "gen": generate, "mount": mount, "expand": expand, "fetch": fetch, "jsonvalid": jsonValid, "bytes": noBytes,
 		},
 		Condition: condition,
 	})
@@ -101,20 +106,26 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// await waits until a server answers at a port, or until some process holds
-// the store of a configuration.
+// await waits until a server answers at a port, until some process holds the
+// store of a configuration, until a file exists, or until the command fencepost
+// prints a line.
 func await(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 || (args[0] != "live" && args[0] != "held") {
-		ts.Fatalf("usage: await live PORT | await held CONFIG")
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: await live PORT | await held CONFIG | await file FILE | await line LINE ARG...")
 	}
-	done := func() bool { return alive(args[1]) }
-	if args[0] == "held" {
-		done = func() bool {
+	done := map[string]func() bool{
+		"live": func() bool { return alive(args[1]) },
+		"file": func() bool { _, err := os.Stat(ts.MkAbs(args[1])); return err == nil },
+		"held": func() bool {
 			var exit *exec.ExitError
 			err := ts.Exec("fencepost", "migrate", "status", "--config", args[1])
 			return errors.As(err, &exit) && exit.ExitCode() == exitUnavailable
-		}
-	}
+		},
+		"line": func() bool {
+			err := ts.Exec("fencepost", args[2:]...)
+			return err == nil && slices.Contains(strings.Split(ts.ReadFile("stdout"), "\n"), args[1])
+		},
+	}[args[0]]
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			ts.Fatalf("%s did not come", strings.Join(args, " "))
