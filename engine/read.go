@@ -103,6 +103,17 @@ func (e *Engine) Subscriptions(ctx context.Context, after string, limit int) ([]
 	return list, nil
 }
 
+// firstOfMonth is the anchor of a subscription that names none: the calendar of
+// its time zone begins its months and years at local midnight. A zone that does
+// not exist is refused afterwards.
+func firstOfMonth(zone string) time.Time {
+	location, err := time.LoadLocation(zone)
+	if err != nil {
+		location = time.UTC
+	}
+	return time.Date(2000, time.January, 1, 0, 0, 0, 0, location)
+}
+
 func checkSubscription(s storage.Subscription) (storage.Subscription, error) {
 	if !plainText(s.Tenant, meter.MaxID) || s.Tenant == "" {
 		return s, sdk.Invalid("tenant", "1 to 128 bytes of UTF-8 without control characters")
@@ -118,6 +129,9 @@ func checkSubscription(s storage.Subscription) (storage.Subscription, error) {
 	}
 	if s.Timezone == "" {
 		s.Timezone = "UTC"
+	}
+	if s.Anchor.IsZero() {
+		s.Anchor = firstOfMonth(s.Timezone)
 	}
 	s.Anchor = meter.Truncate(s.Anchor)
 	if _, err := period.New(s.Anchor, s.Interval, s.Timezone); err != nil {

@@ -60,7 +60,6 @@ func TestSubscriptionRules(t *testing.T) {
 	anchor := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
 	for field, s := range map[string]storage.Subscription{
 		"tenant":       {Anchor: anchor},
-		"anchor":       {Tenant: "a"},
 		"interval":     {Tenant: "a", Anchor: anchor, Interval: "fortnight"},
 		"timezone":     {Tenant: "a", Anchor: anchor, Timezone: "Mars/Olympus"},
 		"plan":         {Tenant: "a", Anchor: anchor, Plan: strings.Repeat("x", 129)},

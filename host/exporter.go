@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
@@ -84,6 +86,14 @@ func (x *exporterRuntime) describe(ctx context.Context) error {
 	if x.manifest, err = wirev1.DecodeManifest(answer); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
+	x.manifest.Rate = smaller(x.manifest.Rate, x.settings.Rate)
+	x.manifest.Concurrency = smaller(x.manifest.Concurrency, x.settings.Concurrency)
+	if err := x.checkMapping(); err != nil {
+		return err
+	}
+	if x.host.cfg.WithoutDelivery {
+		return nil // nothing will be sent, so neither secret nor certificate is needed
+	}
 	g, err := x.grant()
 	if err != nil {
 		return err
@@ -91,9 +101,20 @@ func (x *exporterRuntime) describe(ctx context.Context) error {
 	if err := grant.Check(x.manifest, g); err != nil {
 		return fmt.Errorf("grants: %w", err)
 	}
-	x.manifest.Rate = smaller(x.manifest.Rate, x.settings.Rate)
-	x.manifest.Concurrency = smaller(x.manifest.Concurrency, x.settings.Concurrency)
 	return x.openEgress(g)
+}
+
+// checkMapping refuses a mapping without what the provider needs: a misspelt
+// key would quarantine everything that is recorded from then on.
+func (x *exporterRuntime) checkMapping() error {
+	for _, f := range slices.Sorted(maps.Keys(x.settings.Mapping.Features)) {
+		for _, key := range x.manifest.MappingKeys {
+			if x.settings.Mapping.Features[f][key] == "" {
+				return sdk.Invalid("mapping.features."+f, "has the key "+key)
+			}
+		}
+	}
+	return nil
 }
 
 func (x *exporterRuntime) openEgress(g grant.Grant) error {

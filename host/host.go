@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
 	"os"
@@ -20,8 +21,10 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/api"
 	"github.com/fencepost/fencepost/host/config"
+	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/telemetry"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
@@ -77,6 +80,9 @@ type Host struct {
 
 	mu       sync.Mutex
 	degraded []string
+	// down holds, by exporter, until when its breaker keeps it from being
+	// tried, on the clock of egress.Elapsed.
+	down map[string]time.Duration
 }
 
 // Open opens storage and plugins, brings the stored routes up to the
@@ -225,8 +231,32 @@ func (h *Host) openEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.noteUnserved(set)
-	return nil
+	h.noteUnmapped()
+	if h.cfg.WithoutDelivery {
+		return nil // nobody asks this host what it delivers
+	}
+	return h.noteUnserved(ctx, set)
+}
+
+// noteUnmapped warns of features that something here measures or declares and
+// an exporter neither maps nor ignores: their usage will wait in quarantine.
+func (h *Host) noteUnmapped() {
+	known := map[string]bool{}
+	for _, m := range h.cfg.Settings.Meters {
+		known[m.Feature] = true
+	}
+	for f := range h.cfg.Settings.Features {
+		known[f] = true
+	}
+	for _, x := range h.exporters {
+		m := x.settings.Mapping
+		for _, f := range slices.Sorted(maps.Keys(known)) {
+			if _, mapped := m.Features[f]; !mapped && !slices.Contains(m.Ignore, f) {
+				h.cfg.Logger.Warn("a feature has no mapping: its usage will be quarantined as feature_unmapped",
+					"feature", f, "exporter", x.settings.Name)
+			}
+		}
+	}
 }
 
 func label(version any) string {
@@ -236,18 +266,55 @@ func label(version any) string {
 	return fmt.Sprint(version)
 }
 
-// noteUnserved lists routes in force that no exporter of this host serves.
-func (h *Host) noteUnserved(set storage.RouteSet) {
-	served := map[string]bool{}
+// noteUnserved lists exporters whose usage nobody here delivers: routes in force
+// without an exporter, and items that wait for an account or mode from which an
+// exporter has moved.
+func (h *Host) noteUnserved(ctx context.Context, set storage.RouteSet) error {
+	served, names := map[outbox.Destination]bool{}, map[string]bool{}
 	for _, x := range h.exporters {
-		served[x.settings.Name] = true
+		names[x.settings.Name] = true
+		served[outbox.Destination{Exporter: x.settings.Name, Account: x.settings.Account, Mode: x.settings.Mode}] = true
 	}
-	noted := map[string]bool{}
+	items, _ := h.store.(storage.OutboxStore)
+	noted := map[outbox.Destination]bool{}
 	for _, r := range set.Routes {
-		if r.RetiredAt.IsZero() && !served[r.Exporter] && !noted[r.Exporter] {
-			noted[r.Exporter] = true
+		dest := outbox.DestinationOf(r)
+		switch {
+		case served[dest] || noted[dest]:
+		case r.RetiredAt.IsZero() && !names[r.Exporter]:
+			noted[dest] = true
 			h.degraded = append(h.degraded, "exporter "+r.Exporter+" has routes and is not served by this host")
+		case !r.RetiredAt.IsZero():
+			noted[dest] = true
+			waiting, err := pendingFor(ctx, items, dest)
+			if err != nil {
+				return err
+			}
+			if waiting {
+				h.degraded = append(h.degraded, "items wait for exporter "+dest.Exporter+", account "+dest.Account+", mode "+dest.Mode+", which this host does not serve")
+			}
 		}
+	}
+	return nil
+}
+
+// pendingFor reports whether an item waits for a destination.
+func pendingFor(ctx context.Context, items storage.OutboxStore, dest outbox.Destination) (bool, error) {
+	q := storage.ItemQuery{State: storage.Pending, Exporter: dest.Exporter, Limit: 1000}
+	for {
+		page, err := items.ListItems(ctx, q)
+		if err != nil {
+			return false, fmt.Errorf("look for waiting items: %w", err)
+		}
+		for _, it := range page.Items {
+			if it.Identity.Account == dest.Account && it.Identity.Mode == dest.Mode {
+				return true, nil
+			}
+		}
+		if !page.More {
+			return false, nil
+		}
+		q.After = page.Next
 	}
 }
 
@@ -258,7 +325,34 @@ func (h *Host) Engine() *engine.Engine { return h.engine }
 func (h *Host) Degraded() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.degraded)
+	reasons := slices.Clone(h.degraded)
+	for _, name := range slices.Sorted(maps.Keys(h.down)) {
+		if egress.Elapsed() < h.down[name]+breakerShown {
+			reasons = append(reasons, "exporter "+name+" is paused: its destination cannot be reached or refuses us")
+		}
+	}
+	return reasons
+}
+
+// breakerShown is how long after its pause an exporter still counts as down:
+// the probe that follows the pause takes a moment.
+const breakerShown = 5 * time.Second
+
+// paused notes that an exporter's breaker is open.
+func (h *Host) paused(name string, d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down == nil {
+		h.down = map[string]time.Duration{}
+	}
+	h.down[name] = egress.Elapsed() + d
+}
+
+// delivered notes that an exporter's destination answered.
+func (h *Host) delivered(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.down, name)
 }
 
 // Handler returns the HTTP API of this host.
@@ -268,7 +362,7 @@ func (h *Host) Handler() http.Handler {
 		Engine: h.engine, Outbox: items, Ready: h.store.Ping, Degraded: h.Degraded,
 		Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents, Recording: h.cfg.Settings.Limits.RecordConcurrency,
-		RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
+		Observer: h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,7 +210,10 @@ func TestOpenRefuses(t *testing.T) {
 		"plain http":      {func(c *host.Config) { c.Settings.Exporters[0].BaseURL = "http://127.0.0.1:1" }, sdk.ErrInvalid, "base_url"},
 		"no certificate":  {func(c *host.Config) { c.Settings.Exporters[0].CAFile = garbage }, sdk.ErrInvalid, "ca_file"},
 		"missing ca file": {func(c *host.Config) { c.Settings.Exporters[0].CAFile = garbage + ".none" }, sdk.ErrInvalid, "ca_file"},
-		"literal secret":  {func(c *host.Config) { c.Settings.Exporters[0].Secrets["api_key"] = apiKey }, sdk.ErrInvalid, "env:NAME"},
+		"mapping misspelt": {func(c *host.Config) {
+			c.Settings.Exporters[0].Mapping.Features = map[string]map[string]string{"tokens": {"eventname": "llm_tokens"}}
+		}, sdk.ErrInvalid, "event_name"},
+		"literal secret": {func(c *host.Config) { c.Settings.Exporters[0].Secrets["api_key"] = apiKey }, sdk.ErrInvalid, "env:NAME"},
 		"same destination twice": {func(c *host.Config) {
 			twin := c.Settings.Exporters[0]
 			twin.Name = "stripe-2"
@@ -250,6 +254,9 @@ func TestMovedAndUnservedExporters(t *testing.T) {
 		}
 	}
 	first := open(t, cfg)
+	if _, err := first.Engine().PutSubscription(t.Context(), storage.Subscription{Tenant: "acme", Customers: map[string]string{"stripe": "cus_1"}}); err != nil {
+		t.Fatal(err)
+	}
 	record(first, "before")
 	moved := hostConfig(store, settings(double))
 	moved.WithoutDelivery = true
@@ -268,9 +275,53 @@ func TestMovedAndUnservedExporters(t *testing.T) {
 	if accounts["before"] != "acct_1" || accounts["after"] != "acct_2" || accounts["stale memory"] != "acct_2" {
 		t.Errorf("accounts %v", accounts)
 	}
-	third := hostConfig(store, config.Config{})
-	if got := open(t, third).Degraded(); len(got) != 1 || !strings.Contains(got[0], "stripe") {
+	// What waits for acct_1 is delivered by nobody, and said so.
+	serving := hostConfig(store, moved.Settings)
+	if got := open(t, serving).Degraded(); len(got) != 1 || !strings.Contains(got[0], "acct_1") {
 		t.Errorf("degraded %v", got)
+	}
+	third := hostConfig(store, config.Config{})
+	if got := open(t, third).Degraded(); !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "has routes") }) {
+		t.Errorf("degraded %v", got)
+	}
+}
+
+// Recording needs no secret: nothing is sent.
+func TestRecordingNeedsNoSecret(t *testing.T) {
+	t.Parallel()
+	cfg := hostConfig(newStore(t), settings(newDouble(t)))
+	cfg.WithoutDelivery, cfg.Getenv = true, nil
+	if _, err := open(t, cfg).Engine().Record(t.Context(), engine.Event{ID: "1", Tenant: "acme", Feature: "tokens", Quantity: decimal.One}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Readiness stays, with the reason, while the provider cannot be reached (Q17a).
+func TestUnreachableProviderIsDegraded(t *testing.T) {
+	t.Parallel()
+	double, store := newDouble(t), newStore(t)
+	h := open(t, hostConfig(store, settings(double)))
+	if err := double.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Engine().PutSubscription(t.Context(), storage.Subscription{Tenant: "acme", Customers: map[string]string{"stripe": "cus_1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Engine().Record(t.Context(), engine.Event{ID: "1", Tenant: "acme", Feature: "tokens", Quantity: decimal.One}); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.After(30 * time.Second)
+	for len(h.Degraded()) == 0 {
+		select {
+		case <-deadline:
+			t.Fatal("never degraded")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	w := httptest.NewRecorder()
+	h.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"degraded"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

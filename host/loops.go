@@ -7,7 +7,6 @@ import (
 
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/egress"
-	"github.com/fencepost/fencepost/host/telemetry"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -48,7 +47,7 @@ func (h *Host) deliverer(x *exporterRuntime) (*outbox.Deliverer, error) {
 		},
 		Rate: x.settings.Rate, Trusted: x.settings.Trust == "outcomes",
 		Now: h.cfg.Now, Boottime: egress.Elapsed, Uniform: uniform,
-		Logger: h.cfg.Logger, Observer: deliveryObserver{metrics: h.metrics, exporter: x.settings.Name},
+		Logger: h.cfg.Logger, Observer: deliveryObserver{host: h, exporter: x.settings.Name},
 	})
 }
 
@@ -79,15 +78,21 @@ func (h *Host) gauge(ctx context.Context) {
 
 // deliveryObserver turns what a deliverer reports into metrics.
 type deliveryObserver struct {
-	metrics  *telemetry.Metrics
+	host     *Host
 	exporter string
 }
 
 func (o deliveryObserver) Delivered(state storage.ItemState, took time.Duration) {
-	o.metrics.Delivered(o.exporter, state, took)
+	if state == storage.Accepted {
+		o.host.delivered(o.exporter)
+	}
+	o.host.metrics.Delivered(o.exporter, state, took)
 }
-func (o deliveryObserver) Stale(items int) { o.metrics.Stale(o.exporter, items) }
-func (o deliveryObserver) Lied(items int)  { o.metrics.Lied(o.exporter, items) }
+func (o deliveryObserver) Stale(items int) { o.host.metrics.Stale(o.exporter, items) }
+func (o deliveryObserver) Lied(items int)  { o.host.metrics.Lied(o.exporter, items) }
 func (o deliveryObserver) Paused(reason outbox.PauseReason, d time.Duration) {
-	o.metrics.Paused(o.exporter, string(reason), d)
+	if reason == outbox.PausedBreaker {
+		o.host.paused(o.exporter, d)
+	}
+	o.host.metrics.Paused(o.exporter, string(reason), d)
 }

@@ -61,7 +61,7 @@ func (z *Zones) load(name string) (*time.Location, error) {
 	// "Local" is whatever the host is set to; "right/" and "posix/" exist on
 	// some systems only, and the first counts leap seconds. A name that is not
 	// clean is another spelling of one zone, of which there is no end.
-	refused := name == "Local" || path.Clean(name) != name ||
+	refused := name == "Local" || name == "localtime" || name == "posixrules" || path.Clean(name) != name ||
 		strings.HasPrefix(name, "right/") || strings.HasPrefix(name, "posix/")
 	location, err := time.LoadLocation(name)
 	if err != nil || refused {

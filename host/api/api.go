@@ -25,6 +25,9 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// Degraded lists what is wrong without keeping Record from working.
 	Degraded func() []string
+	// Observer counts events that are refused before the engine sees them.
+	// Nil: nobody.
+	Observer engine.Observer
 	// Metrics serves /metrics. Nil: not served.
 	Metrics http.Handler
 	// MaxBody bounds a request body in bytes. Zero: 1 MiB, which is also the

@@ -43,13 +43,6 @@ type decoded struct {
 }
 
 func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.permits <- struct{}{}:
-		defer func() { <-s.permits }()
-	default:
-		s.fail(w, r, overloaded())
-		return
-	}
 	if q := readQuery(r); q.err != nil {
 		s.fail(w, r, q.err)
 		return
@@ -57,6 +50,14 @@ func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		s.fail(w, r, err)
+		return
+	}
+	// Taken only now: a client that sends slowly must not hold a place.
+	select {
+	case s.permits <- struct{}{}:
+		defer func() { <-s.permits }()
+	default:
+		s.fail(w, r, overloaded())
 		return
 	}
 	items, single, err := decodeEvents(r.Header, body)
@@ -90,6 +91,7 @@ func overloaded() error {
 // record records what was decoded and puts the results of both in order. What
 // is wrong with a single event is wrong with the request.
 func (s *server) record(r *http.Request, items []decoded, single bool) (RecordAnswer, error) {
+	s.countUndecoded(items)
 	if single && items[0].err != nil {
 		return RecordAnswer{}, items[0].err
 	}
@@ -126,6 +128,20 @@ func (s *server) record(r *http.Request, items []decoded, single bool) (RecordAn
 		answer.Summary[string(res.Outcome)]++
 	}
 	return answer, nil
+}
+
+// countUndecoded counts the events that the engine will not see.
+func (s *server) countUndecoded(items []decoded) {
+	if s.cfg.Observer == nil {
+		return
+	}
+	n := 0
+	for _, it := range items {
+		if it.err != nil {
+			n++
+		}
+	}
+	s.cfg.Observer.Recorded(string(engine.Invalid), n)
 }
 
 func result(index int, res engine.Result) RecordResult {

@@ -37,10 +37,6 @@ type subscriptionInput struct {
 	Customers   map[string]string `json:"customers"`
 }
 
-// defaultAnchor is where a subscription without an anchor begins: the calendar
-// month in its time zone.
-var defaultAnchor = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
-
 func (s *server) putSubscription(w http.ResponseWriter, r *http.Request) {
 	var sub storage.Subscription
 	err := readQuery(r).err
@@ -77,7 +73,7 @@ func decodeSubscription(tenant string, body io.Reader) (storage.Subscription, er
 		return storage.Subscription{}, sdk.Invalid("tenant", "the same as in the path")
 	}
 	sub := storage.Subscription{
-		Tenant: tenant, Plan: in.Plan, PlanVersion: in.PlanVersion, Anchor: defaultAnchor,
+		Tenant: tenant, Plan: in.Plan, PlanVersion: in.PlanVersion,
 		Interval: in.Interval, Timezone: in.Timezone, Customers: in.Customers,
 	}
 	if in.Anchor != "" {

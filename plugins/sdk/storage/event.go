@@ -230,7 +230,8 @@ const (
 )
 
 // Subscription is a tenant's plan, its billing calendar and who the tenant is
-// at each exporter.
+// at each exporter. The engine fills in a zero Anchor: local midnight of the
+// first of January 2000 in Timezone.
 type Subscription struct {
 	Tenant      string            `json:"tenant"`
 	Plan        string            `json:"plan,omitempty"`
