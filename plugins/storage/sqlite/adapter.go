@@ -76,6 +76,7 @@ type Adapter struct {
 	cfg  Config
 	path string
 	lock *fileLock
+	held *heldFile
 
 	// writer and readers hold the connections that nobody uses; a nil one is
 	// opened by whoever takes it.
@@ -144,8 +145,8 @@ func Open(ctx context.Context, cfg Config) (*Adapter, error) {
 func (a *Adapter) start(ctx context.Context) error {
 	created := !exists(a.path)
 	var w *conn
-	err := createPrivate(a.path)
-	if err == nil {
+	var err error
+	if a.held, err = holdFile(ctx, a.path, a.cfg.LockWait); err == nil {
 		w, err = openWriter(a.path, a.cfg.BusyTimeout)
 	}
 	a.writer <- w
@@ -156,7 +157,7 @@ func (a *Adapter) start(ctx context.Context) error {
 		return nil
 	}
 	if created {
-		err = errors.Join(err, closeConn(<-a.writer))
+		err = errors.Join(err, closeConn(<-a.writer), a.held.release())
 		a.writer <- nil
 		removeDatabase(a.path)
 	}
@@ -205,10 +206,13 @@ func (a *Adapter) Describe() storage.Manifest {
 	}
 }
 
-// Ping reports whether RecordEvents could work now: it takes the write lock,
-// and the schema must be the one that this version knows.
+// Ping reports whether RecordEvents could work now: the schema must be the one
+// that this version knows, and it commits a write of a little more than what
+// an event with an item takes, 12 pages, so that a disk without room for one
+// shows. A file that was deleted or replaced is unavailable, code
+// "store_replaced", as it is for every call that writes.
 func (a *Adapter) Ping(ctx context.Context) error {
-	return a.write(ctx, "ping", func(context.Context, *conn) error { return nil })
+	return a.write(ctx, "ping", func(_ context.Context, c *conn) error { return c.run(qPing) })
 }
 
 // Close waits for calls in flight and releases the file and its lock. Later
@@ -220,7 +224,7 @@ func (a *Adapter) Close() error {
 		for range cap(a.readers) {
 			errs = append(errs, closeConn(<-a.readers))
 		}
-		errs = append(errs, closeConn(<-a.writer), a.lock.release())
+		errs = append(errs, closeConn(<-a.writer), a.held.release(), a.lock.release())
 		a.closeErr = errors.Join(errs...)
 	})
 	return a.closeErr

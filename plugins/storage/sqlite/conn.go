@@ -37,9 +37,10 @@ var (
 )
 
 // openWriter opens the one connection that writes and puts the file in WAL
-// mode. On failure the answer is nil.
+// mode. The file must exist: one that is gone is not replaced by an empty one.
+// On failure the answer is nil.
 func openWriter(path string, busy time.Duration) (*conn, error) {
-	sc, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
+	sc, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +131,8 @@ func (c *conn) run(q query) error {
 }
 
 // acquire takes a connection from a pool, opening it when its slot is empty.
+// For the writer, and before it opens one, it checks that the file is still
+// the one that is held.
 func (a *Adapter) acquire(ctx context.Context, pool chan *conn, open func(string, time.Duration) (*conn, error)) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -146,6 +149,12 @@ func (a *Adapter) acquire(ctx context.Context, pool chan *conn, open func(string
 		return nil, ctx.Err()
 	case <-a.closing:
 		return nil, errClosed
+	}
+	if c == nil || pool == a.writer {
+		if err := a.held.check(a.path); err != nil {
+			pool <- c
+			return nil, err
+		}
 	}
 	if c == nil {
 		var err error

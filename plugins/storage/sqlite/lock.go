@@ -29,7 +29,7 @@ func acquireLock(ctx context.Context, path string, wait time.Duration) (*fileLoc
 	if err != nil {
 		return nil, lockFileError(path, err)
 	}
-	err = waitLock(ctx, f, wait)
+	err = waitLock(ctx, func() error { return tryLock(f) }, wait)
 	switch {
 	case err == nil:
 		// Who holds it, for the sentence that refuses the next one. The lock
@@ -48,31 +48,33 @@ func acquireLock(ctx context.Context, path string, wait time.Duration) (*fileLoc
 	return nil, errors.Join(err, f.Close())
 }
 
-func waitLock(ctx context.Context, f *os.File, wait time.Duration) error {
+// waitLock repeats try for up to wait while it answers errLocked.
+func waitLock(ctx context.Context, try func() error, wait time.Duration) error {
 	deadline := time.NewTimer(max(wait, 0))
 	defer deadline.Stop()
 	poll := time.NewTicker(lockPoll)
 	defer poll.Stop()
 	for {
-		err := tryLock(f)
+		err := try()
 		if !errors.Is(err, errLocked) || wait < 0 {
 			return err
 		}
 		select {
 		case <-poll.C:
 		case <-deadline.C:
-			return tryLock(f)
+			return try()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// heldError is the sentence for the second process.
+// heldError is the sentence for the second process. f is the lock file, nil
+// when another one says who holds the store.
 func heldError(path string, f *os.File) error {
 	who := "another process holds this store"
 	buf := make([]byte, 20)
-	if n, _ := f.ReadAt(buf, 0); n > 0 {
+	if n, _ := f.ReadAt(buf, 0); n > 0 { // a nil file reads nothing
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n]))); err == nil {
 			who = fmt.Sprintf("another process (%d) holds this store", pid)
 		}
@@ -99,5 +101,5 @@ func (l *fileLock) release() error {
 	if l == nil || l.f == nil {
 		return nil
 	}
-	return l.f.Close()
+	return errors.Join(unlock(l.f), l.f.Close())
 }

@@ -61,21 +61,10 @@ func checkFile(path string) error {
 	if !info.Mode().IsRegular() {
 		return pathError(path, "a regular file", "name another file", nil)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
+	if err := checkAccess(path); err != nil {
 		return pathError(path, "a file that can be written", "make the database file and its folder writable", err)
 	}
-	return f.Close()
-}
-
-// createPrivate creates the file for its owner alone, if there is none. SQLite
-// gives the files beside it the same mode.
-func createPrivate(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return nil
 }
 
 func pathError(path, rule, hint string, cause error) error {

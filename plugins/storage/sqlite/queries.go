@@ -85,6 +85,8 @@ const (
 	qFencedAttempts
 	qOldestPending
 
+	qPing
+
 	numQueries
 )
 
@@ -162,6 +164,8 @@ var queryFiles = [numQueries]string{
 	qCounts:         "counts",
 	qFencedAttempts: "fenced_attempts",
 	qOldestPending:  "oldest_pending",
+
+	qPing: "ping",
 }
 
 // text reads the statement. The test of this package prepares each, so that
