@@ -83,6 +83,9 @@ type Host struct {
 	// down holds, by exporter, until when its breaker keeps it from being
 	// tried, on the clock of egress.Elapsed.
 	down map[string]time.Duration
+	// readyErr is what the store answered at readyAt, on the same clock.
+	readyErr error
+	readyAt  time.Duration
 }
 
 // Open opens storage and plugins, brings the stored routes up to the
@@ -334,6 +337,21 @@ func (h *Host) Degraded() []string {
 	return reasons
 }
 
+// readyFresh is how long an answer about readiness holds. Asking the store is a
+// durable write, and probes may come often.
+const readyFresh = 2 * time.Second
+
+// ready reports whether Record can work, at most readyFresh ago.
+func (h *Host) ready(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := egress.Elapsed(); h.readyAt == 0 || now-h.readyAt > readyFresh {
+		h.readyErr = h.store.Ping(ctx)
+		h.readyAt = max(egress.Elapsed(), 1)
+	}
+	return h.readyErr
+}
+
 // breakerShown is how long after its pause an exporter still counts as down:
 // the probe that follows the pause takes a moment.
 const breakerShown = 5 * time.Second
@@ -359,7 +377,7 @@ func (h *Host) delivered(name string) {
 func (h *Host) Handler() http.Handler {
 	items, _ := h.store.(storage.OutboxStore) // the engine required it
 	return api.New(api.Config{
-		Engine: h.engine, Outbox: items, Ready: h.store.Ping, Degraded: h.Degraded,
+		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
 		Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents, Recording: h.cfg.Settings.Limits.RecordConcurrency,
 		Observer: h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
