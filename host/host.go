@@ -84,6 +84,7 @@ type Host struct {
 	// tried, on the clock of egress.Elapsed.
 	down map[string]time.Duration
 	// readyErr is what the store answered at readyAt, on the same clock.
+	readyMu  sync.Mutex
 	readyErr error
 	readyAt  time.Duration
 }
@@ -343,8 +344,8 @@ const readyFresh = 2 * time.Second
 
 // ready reports whether Record can work, at most readyFresh ago.
 func (h *Host) ready(ctx context.Context) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.readyMu.Lock()
+	defer h.readyMu.Unlock()
 	if now := egress.Elapsed(); h.readyAt == 0 || now-h.readyAt > readyFresh {
 		h.readyErr = h.store.Ping(ctx)
 		h.readyAt = max(egress.Elapsed(), 1)
