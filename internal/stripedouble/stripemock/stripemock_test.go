@@ -1,8 +1,10 @@
 package stripemock_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -10,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -20,20 +23,29 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// binary finds or builds stripe-mock.
+// build finds or builds stripe-mock, once: two builds at a time would write the
+// file that the other's test is running.
+var build = sync.OnceValues(func() (string, error) {
+	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, "bin", "stripe-mock")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	out, err := exec.CommandContext(context.Background(), filepath.Join(root, "scripts", "stripe-mock.sh"), "build").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
 func binary(t *testing.T) string {
 	t.Helper()
-	root := filepath.Join("..", "..", "..")
-	path, err := filepath.Abs(filepath.Join(root, "bin", "stripe-mock"))
+	path, err := build()
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	build := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "stripe-mock.sh"), "build")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Skipf("stripe-mock cannot be built here: %v: %s", err, out)
+		t.Skipf("stripe-mock cannot be built here: %v", err)
 	}
 	return path
 }
