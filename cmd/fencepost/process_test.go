@@ -142,6 +142,7 @@ func TestRecordInterrupted(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
+	defer time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }).Stop() // not the end that is wanted
 	if lines.Scan() {
 		t.Errorf("unexpected line %q", lines.Text())
 	}
