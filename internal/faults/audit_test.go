@@ -310,6 +310,11 @@ func (r *rig) auditSecret() {
 		if bytes.Contains(content, []byte(canary)) || bytes.Contains(content, []byte(canary[8:24])) {
 			r.t.Errorf("%s holds the API key", filepath.Base(path))
 		}
+		if bytes.Contains(content, []byte("Unsolicited response")) {
+			// Go's HTTP client quotes what a server sends unasked, which may be
+			// the very request, in the global log.
+			r.t.Errorf("%s quotes what the provider sent unasked", filepath.Base(path))
+		}
 		return nil
 	})
 	if err != nil || files == 0 {
