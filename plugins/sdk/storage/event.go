@@ -36,11 +36,19 @@ type EventKey struct {
 
 // Event is a fact that was recorded. It never changes after commit.
 type Event struct {
-	Tenant          string
-	EventID         string
-	Feature         string
-	Quantity        decimal.Decimal
-	Kind            Kind
+	Tenant  string
+	EventID string
+	Feature string
+	// Quantity is what was used; of a correction the magnitude, above zero.
+	Quantity decimal.Decimal
+	Kind     Kind
+	// Effect is what the event adds to the totals: the quantity of usage, and
+	// of a correction its quantity with the sign that moves the original
+	// towards zero. Assigned by the store.
+	Effect decimal.Decimal
+	// Reverses is set on the correction that left nothing of its original.
+	// Assigned by the store.
+	Reverses        bool
 	OriginalEventID string // of a correction; empty for usage
 	OccurredAt      time.Time
 	PeriodStart     time.Time
@@ -100,6 +108,10 @@ const (
 type Entry struct {
 	Event Event
 	Items []NewItem
+	// Signed says that the feature takes negative quantities: the totals of
+	// others never fall below zero.
+	Signed bool
+	Bucket *BucketKey // nil: the feature has no buckets
 }
 
 // Unit is what is recorded or refused as a whole: a plain event (no receipt,
@@ -197,8 +209,10 @@ type Total struct {
 	PeriodStart time.Time
 	PeriodEnd   time.Time
 	Quantity    decimal.Decimal
-	// Events is the net count: one for each usage event.
+	// Events counts rows: one for each usage event and each correction.
 	Events int64
+	// Count is the net count: usage events less those fully reversed.
+	Count int64
 }
 
 // StreamQuery asks for events with Seq > After, at most Limit (1 to 1000).

@@ -111,13 +111,27 @@ type RouteSet struct {
 	Revision int64
 	Routes   []Route
 	Mappings []Mapping
+	Features []Feature
+}
+
+// Feature is what the store remembers of a feature's configuration, because
+// changing it would change what is stored.
+type Feature struct {
+	Name string
+	// Signed says that it takes negative quantities. It cannot change once
+	// the feature has events. // Q7
+	Signed bool
+	// Buckets are the dimensions that its buckets keep; nil: no buckets.
+	Buckets []string
 }
 
 // RouteChange is applied if the revision still is Revision. Mappings that exist
-// with equal content are left alone.
+// with equal content are left alone. A Feature is created or replaced by name;
+// one that has events and another Signed is a conflict, code "signed_in_use".
 type RouteChange struct {
 	Revision int64
 	Mappings []Mapping
+	Features []Feature
 	Add      []Route // IDs, AppliesAfter and RetiredAt are assigned by the store
 	Retire   []int64
 }

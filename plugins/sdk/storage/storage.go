@@ -30,6 +30,12 @@ const (
 	Subscriptions  Capability = "subscriptions"
 	EventStreaming Capability = "event_streaming"
 	Outbox         Capability = "outbox"
+
+	Counters              Capability = "counters"
+	Corrections           Capability = "corrections"
+	ProjectionGenerations Capability = "projection_generations"
+	Buckets               Capability = "buckets"
+	Retention             Capability = "retention"
 )
 
 // Manifest says what an adapter is and what it can do.

@@ -1,0 +1,92 @@
+package storage
+
+import (
+	"context"
+
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+)
+
+// CorrectionStore is the capability corrections.
+type CorrectionStore interface {
+	// LoadCorrectable returns a usage event with what is known of its
+	// corrections and its items, or not_found. It takes no lock: what it
+	// answers is checked again by RecordCorrection.
+	LoadCorrectable(ctx context.Context, original EventKey) (Correctable, error)
+	// RecordCorrection writes one correction. See [CorrectRequest].
+	RecordCorrection(ctx context.Context, req CorrectRequest) (CorrectResult, error)
+}
+
+// Correctable is an event that may be corrected.
+type Correctable struct {
+	Original Event
+	// Corrected is the sum of the magnitudes of its corrections so far.
+	Corrected decimal.Decimal
+	// Items are its outbox items, superseded ones left out.
+	Items []Item
+}
+
+// CorrectRequest is one correction, and the event that replaces what it
+// reverses, if there is one.
+//
+// The adapter works in one transaction, in this order: it takes the shared side
+// of the route lock and checks RoutesRevision (moved: [CorrectResult].Stale);
+// looks the correction's id up (equal dedupe hash: duplicate, different:
+// conflict); locks the row of the original exclusively, never a totals row;
+// looks the id up again; sums the corrections of the original in a statement
+// that began after the lock was granted; decides, see below; inserts the
+// correction; moves the totals and buckets of the active generation, and of the
+// building one, by the effect; inserts Items; records Replacement as
+// [EventStore].RecordEvents would; commits.
+//
+// Decision, with corrected the sum under the lock. ExpectCorrected set and
+// different from corrected: Stale. Original absent: Refused not_found; itself a
+// correction: Refused not_usage. Quantity zero: Refused nothing_remaining.
+// corrected + Quantity above the original's magnitude: Refused exceeds_original.
+// WholeOnly and corrected + Quantity below it: Refused partial.
+//
+// A refusal returns: nothing was written and a transaction of the caller's
+// stays usable. A conflict rolls back what this call did.
+type CorrectRequest struct {
+	// Event is the correction: Kind is Correction, Quantity the magnitude,
+	// never negative. Effect, Reverses, Feature, times, period, plan and
+	// dimensions are the adapter's to copy or derive from the original.
+	Event Event
+	// ExpectCorrected is set where Quantity was computed from it ("what is
+	// left").
+	ExpectCorrected *decimal.Decimal
+	// WholeOnly refuses to correct a part: the feature is measured by
+	// maximum, minimum, latest or unique values.
+	WholeOnly bool
+	// Signed says that the feature takes negative quantities.
+	Signed bool
+	Bucket *BucketKey // of the original; nil: the feature has no buckets
+	Items  []NewItem
+	// Replacement is recorded in the same transaction, nil for none. Its
+	// conflict is the conflict of the whole call.
+	Replacement    *Entry
+	RoutesRevision int64
+	Subscriptions  []SubscriptionRevision // as in RecordRequest, for Replacement
+}
+
+// Why a correction was refused.
+const (
+	RefusedNotFound         = "not_found"
+	RefusedNotUsage         = "not_usage"
+	RefusedNothingRemaining = "nothing_remaining"
+	RefusedExceedsOriginal  = "exceeds_original"
+	RefusedPartial          = "partial"
+)
+
+// CorrectResult answers RecordCorrection. Exactly one of Stale, Refused and
+// Outcome is set.
+type CorrectResult struct {
+	Stale   *Stale
+	Refused string
+	Outcome Outcome // inserted, duplicate or conflict
+	// Correction is the stored correction when inserted or duplicate.
+	Correction EntryResult
+	// Replacement is the stored replacement, if the request has one.
+	Replacement *EntryResult
+	// Remaining is what can still be corrected.
+	Remaining decimal.Decimal
+}
