@@ -27,6 +27,9 @@ type Config struct {
 	Meters meter.Set
 	// Signed names the features that take negative quantities.
 	Signed map[string]bool
+	// Features says how features are measured, by name. One that is absent
+	// has the zero value.
+	Features map[string]Feature
 	// Manifests are those of the exporters that this host runs, by configured
 	// name. Routes in the store decide what is reported; a manifest says what
 	// the provider can express.
