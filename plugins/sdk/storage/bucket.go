@@ -35,7 +35,7 @@ type BucketStore interface {
 	// All edges are bucket starts, and q names only dimensions that the
 	// buckets keep. Latest and Unique are not available and are refused as
 	// unsupported; so are Min and Max, code "reversed", where an event of a
-	// selected bucket was reversed.
+	// selected bucket was corrected. With Extremes, Latest is left nil.
 	AggregateBuckets(ctx context.Context, q AggregateQuery) (Aggregates, error)
 	// SealBuckets seals every bucket of one tenant and feature that starts
 	// before a time, under the exclusive side of the route lock. Sealing up
@@ -66,7 +66,8 @@ type Bucket struct {
 	// Count is the net count: usage events less those fully reversed.
 	Count int64
 	// Min and Max are over the usage events; nil if there is none. They are
-	// not to be relied on when Reversed is set: an event was reversed.
+	// not to be relied on when Reversed is set: an event was corrected, in
+	// part or whole.
 	Min, Max *decimal.Decimal
 	Reversed bool
 }

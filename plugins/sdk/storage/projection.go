@@ -24,7 +24,12 @@ type ProjectionStore interface {
 	// Resumed set, and writes nothing. It waits at most 250 ms for the lock
 	// in a row and comes back to it, so that recording never queues long
 	// behind it; in the end the deadline of ctx decides. // Q26
-	BeginProjection(ctx context.Context) (ProjectionState, error)
+	//
+	// settings is a text of the engine's, at most 64 KiB, that says how it
+	// will build the buckets. It is kept with the build and becomes that of
+	// the active generation when the build is activated. A build that exists
+	// keeps its own.
+	BeginProjection(ctx context.Context, settings string) (ProjectionState, error)
 	// ProjectionState reads the state without taking a lock.
 	ProjectionState(ctx context.Context) (ProjectionState, error)
 	// WriteProjection adds deltas to a building generation and moves its
@@ -71,6 +76,10 @@ type ProjectionState struct {
 	Watermark int64
 	Cursor    int64
 	Paused    bool
+	// ActiveSettings and BuildingSettings are what the generations were begun
+	// with; empty for the first active one and without a build.
+	ActiveSettings   string
+	BuildingSettings string
 	// Resumed is set by BeginProjection when the build existed before.
 	Resumed     bool
 	BegunAt     time.Time
