@@ -12,7 +12,7 @@ import (
 type Aggregator interface {
 	// Aggregate reads the events that q selects at one snapshot, in bounded
 	// memory, and returns a row for each window and group that has events, in
-	// the order (window, group).
+	// the order (window, group); in a group nil comes first, text by bytes.
 	//
 	// Corrections count at the time of their original: Sum adds their effect,
 	// Count is net. Min, Max, Latest and Unique are over usage events that

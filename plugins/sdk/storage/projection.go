@@ -107,12 +107,15 @@ type TotalDelta struct {
 	Signed      bool
 }
 
-// BucketDelta is what to add to one bucket, in the generation that its seals
-// give it.
+// BucketDelta is what one event adds to its bucket. The adapter puts it into
+// the generation in which the event was counted when it was recorded: one more
+// than the number of seals that cover the bucket and were made before Seq. Only
+// the adapter knows the seals, so deltas of several events are not folded.
 type BucketDelta struct {
 	Tenant   string
 	Feature  string
 	Key      BucketKey
+	Seq      int64 // of the event
 	Sum      decimal.Decimal
 	Count    int64
 	Min, Max *decimal.Decimal
