@@ -249,7 +249,7 @@ func nameOr(name, otherwise string) string {
 }
 
 // sortedKeys gives errors a fixed order.
-func sortedKeys(m map[string]string) []string {
+func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {
 		keys = append(keys, key)

@@ -8,34 +8,22 @@ package meter
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/fencepost/fencepost/engine/canon"
-	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 )
-
-// Aggregation says how the events of a meter add up.
-type Aggregation string
-
-// The aggregations of this version.
-const (
-	Sum   Aggregation = "sum"   // adds the number at Value
-	Count Aggregation = "count" // adds 1 for each event
-)
-
-// later are the aggregations that are known and not yet built.
-var later = [...]Aggregation{"max", "min", "avg", "latest", "unique"}
 
 // Meter says what CloudEvents of one type mean for one feature.
 type Meter struct {
 	Feature     string      `json:"feature" yaml:"feature"`
 	EventType   string      `json:"event_type" yaml:"event_type"`
 	Aggregation Aggregation `json:"aggregation" yaml:"aggregation"`
-	// Value is the path of the quantity in the event's data, "$.usage.tokens".
-	// Empty for count.
+	// Value is the path of the quantity in the event's data, "$.usage.tokens",
+	// for unique of the text. Empty for count.
 	Value string `json:"value,omitempty" yaml:"value,omitempty"`
 	// Dimensions maps the name of a dimension to its path in the data.
 	Dimensions map[string]string `json:"dimensions,omitempty" yaml:"dimensions,omitempty"`
@@ -44,13 +32,14 @@ type Meter struct {
 // Set is a set of meters that was checked. The zero value has none: every event
 // is unmatched. A Set is immutable and safe for concurrent use.
 type Set struct {
-	byType map[string][]compiled
+	byType    map[string][]compiled
+	byFeature map[string]Aggregation
 }
 
 // compiled is a meter with its paths read.
 type compiled struct {
 	feature    string
-	count      bool
+	how        Aggregation
 	value      path
 	dimensions []dimension
 }
@@ -62,13 +51,12 @@ type dimension struct {
 
 // NewSet checks meters and returns them as a set. It fails with [Errors] naming
 // each fault ("meters[2].value"); two meters with the same event type and
-// feature are refused, and so is an unknown aggregation (tag unsupported if it
-// is one that a later version will have).
+// feature are refused, and so are meters of one feature that add up differently.
 func NewSet(meters []Meter) (Set, error) {
 	var errs Errors
 	type key struct{ eventType, feature string }
 	seen := make(map[key]int, len(meters))
-	s := Set{byType: make(map[string][]compiled)}
+	s := Set{byType: make(map[string][]compiled), byFeature: make(map[string]Aggregation)}
 	for i, m := range meters {
 		field := "meters[" + strconv.Itoa(i) + "]"
 		c := compile(&errs, field, m)
@@ -78,6 +66,9 @@ func NewSet(meters []Meter) (Set, error) {
 			continue
 		}
 		seen[k] = i
+		if m.Aggregation.Valid() && !s.unite(m.Feature, m.Aggregation) {
+			errs.add(field+".aggregation", "one aggregation for each feature; "+string(s.byFeature[m.Feature])+" is that of another meter of this one")
+		}
 		s.byType[m.EventType] = append(s.byType[m.EventType], c)
 	}
 	if errs != nil {
@@ -90,23 +81,25 @@ func NewSet(meters []Meter) (Set, error) {
 }
 
 func compile(errs *Errors, field string, m Meter) compiled {
-	c := compiled{feature: m.Feature, count: m.Aggregation == Count}
+	c := compiled{feature: m.Feature, how: m.Aggregation}
 	if !featureName.MatchString(m.Feature) {
 		errs.add(field+".feature", FeatureRule)
 	}
 	checkName(errs, field+".event_type", m.EventType, MaxType)
-	checkAggregation(errs, field+".aggregation", m.Aggregation)
+	if !m.Aggregation.Valid() {
+		errs.add(field+".aggregation", aggregationRule)
+	}
 	var ok bool
 	switch {
-	case c.count && m.Value != "":
+	case c.how == Count && m.Value != "":
 		errs.add(field+".value", "absent: count adds 1 for each event")
-	case !c.count:
+	case c.how != Count:
 		if c.value, ok = parsePath(m.Value); !ok {
 			errs.add(field+".value", pathRule)
 		}
 	}
-	if len(m.Dimensions) > MaxDimensions {
-		errs.add(field+".dimensions", "at most 32 dimensions")
+	if most := c.maxDimensions(); len(m.Dimensions) > most {
+		errs.add(field+".dimensions", "at most "+strconv.Itoa(most)+" dimensions")
 		return c
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Dimensions)) {
@@ -115,6 +108,9 @@ func compile(errs *Errors, field string, m Meter) compiled {
 			errs.add(at, "names of 1 to 64 bytes")
 		} else {
 			checkName(errs, at, name, MaxDimensionKey)
+		}
+		if name == ValueDimension && c.how == Unique {
+			errs.add(at, "another name: it is the dimension of what unique counts")
 		}
 		p, ok := parsePath(m.Dimensions[name])
 		if !ok {
@@ -125,17 +121,12 @@ func compile(errs *Errors, field string, m Meter) compiled {
 	return c
 }
 
-func checkAggregation(errs *Errors, field string, a Aggregation) {
-	switch {
-	case a == Sum || a == Count:
-	case slices.Contains(later[:], a):
-		*errs = append(*errs, &sdk.Error{
-			Tag: sdk.TagUnsupported, Code: "aggregation", Field: field,
-			Rule: "sum or count; max, min, avg, latest and unique come with a later version",
-		})
-	default:
-		errs.add(field, "sum or count")
+// maxDimensions leaves room for the one that unique adds.
+func (c compiled) maxDimensions() int {
+	if c.how == Unique {
+		return MaxDimensions - 1
 	}
+	return MaxDimensions
 }
 
 // Measurement is what one CloudEvent means for one feature.
@@ -175,7 +166,8 @@ func (s Set) Apply(e CloudEvent) ([]Measurement, error) {
 
 func (c compiled) apply(errs *Errors, e CloudEvent) Measurement {
 	m := Measurement{Feature: c.feature, Quantity: decimal.One, Path: "type"}
-	if !c.count {
+	var value *string
+	if c.how != Count {
 		m.Path = c.value.field
 		raw, found, err := canon.Find(e.Data, c.value.steps)
 		switch {
@@ -185,6 +177,9 @@ func (c compiled) apply(errs *Errors, e CloudEvent) Measurement {
 			errs.note("data", err)
 		case !found || canon.KindOf(raw) == canon.Null:
 			errs.add(m.Path, "required by the meter of feature "+c.feature)
+		case c.how == Unique:
+			text, _ := c.label(errs, c.value, raw)
+			value = &text
 		default:
 			m.Quantity, err = quantity(raw)
 			if !errs.has(m.Path) {
@@ -193,6 +188,9 @@ func (c compiled) apply(errs *Errors, e CloudEvent) Measurement {
 		}
 	}
 	m.Dimensions = c.labels(errs, e)
+	if value != nil {
+		m.Dimensions = with(m.Dimensions, ValueDimension, *value)
+	}
 	return m
 }
 
@@ -203,18 +201,30 @@ func (c compiled) labels(errs *Errors, e CloudEvent) map[string]string {
 		if e.Data == nil || err != nil || !found || canon.KindOf(raw) == canon.Null {
 			continue
 		}
-		value, ok := label(raw)
-		switch {
-		case !ok:
-			errs.add(d.path.field, labelRule)
-		case len(value) > MaxDimensionValue:
-			errs.add(d.path.field, "at most 256 bytes, because it is a dimension")
-		default:
-			if out == nil {
-				out = make(map[string]string, len(c.dimensions))
-			}
-			out[d.name] = value
+		if value, ok := c.label(errs, d.path, raw); ok {
+			out = with(out, d.name, value)
 		}
 	}
 	return out
+}
+
+// label reads the text of a dimension at p.
+func (c compiled) label(errs *Errors, p path, raw json.RawMessage) (string, bool) {
+	value, ok := label(raw)
+	switch {
+	case !ok:
+		errs.add(p.field, labelRule)
+	case len(value) > MaxDimensionValue:
+		errs.add(p.field, "at most 256 bytes, because it is a dimension")
+		ok = false
+	}
+	return value, ok
+}
+
+func with(m map[string]string, name, value string) map[string]string {
+	if m == nil {
+		m = make(map[string]string)
+	}
+	m[name] = value
+	return m
 }

@@ -168,13 +168,17 @@ func TestNewSetRefuses(t *testing.T) {
 		"no type":              {with(func(m *meter.Meter) { m.EventType = "" }), sdk.TagInvalid, "meters[1].event_type"},
 		"no aggregation":       {with(func(m *meter.Meter) { m.Aggregation = "" }), sdk.TagInvalid, "meters[1].aggregation"},
 		"unknown aggregation":  {with(func(m *meter.Meter) { m.Aggregation = "SUM" }), sdk.TagInvalid, "meters[1].aggregation"},
-		"later aggregation":    {with(func(m *meter.Meter) { m.Aggregation = "max" }), sdk.TagUnsupported, "meters[1].aggregation"},
 		"sum without value":    {with(func(m *meter.Meter) { m.Value = "" }), sdk.TagInvalid, "meters[1].value"},
 		"count with value":     {with(func(m *meter.Meter) { m.Aggregation = meter.Count }), sdk.TagInvalid, "meters[1].value"},
 		"bad path":             {with(func(m *meter.Meter) { m.Value = "tokens" }), sdk.TagInvalid, "meters[1].value"},
 		"bad dimension path":   {with(func(m *meter.Meter) { m.Dimensions = map[string]string{"d": "$.*"} }), sdk.TagInvalid, "meters[1].dimensions.d"},
 		"empty dimension name": {with(func(m *meter.Meter) { m.Dimensions = map[string]string{"": "$.a"} }), sdk.TagInvalid, "meters[1].dimensions"},
-		"33 dimensions":        {with(func(m *meter.Meter) { m.Dimensions = tooMany }), sdk.TagInvalid, "meters[1].dimensions"},
+		"another aggregation":  {with(func(m *meter.Meter) { m.Feature, m.EventType, m.Aggregation = "f", "u", meter.Max }), sdk.TagInvalid, "meters[1].aggregation"},
+		"unique without value": {with(func(m *meter.Meter) { m.Aggregation, m.Value = meter.Unique, "" }), sdk.TagInvalid, "meters[1].value"},
+		"unique, value taken": {with(func(m *meter.Meter) {
+			m.Aggregation, m.Dimensions = meter.Unique, map[string]string{"value": "$.a"}
+		}), sdk.TagInvalid, "meters[1].dimensions.value"},
+		"33 dimensions": {with(func(m *meter.Meter) { m.Dimensions = tooMany }), sdk.TagInvalid, "meters[1].dimensions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
