@@ -8,7 +8,6 @@ import (
 
 	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/grant"
-	"github.com/fencepost/fencepost/internal/stripedouble/stripemock"
 	"github.com/fencepost/fencepost/plugins/exporters/stripe"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
@@ -19,11 +18,7 @@ import (
 // wrong type, and the exporter takes its answer for an acceptance.
 func TestExporterRequestsMatchOpenAPI(t *testing.T) {
 	t.Parallel()
-	mock, err := stripemock.Start(t.Context(), stripemock.Config{Binary: binary(t), Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = mock.Close() })
+	mock := start(t)
 	base, err := url.Parse(mock.URL())
 	if err != nil {
 		t.Fatal(err)

@@ -10,9 +10,10 @@
 package stripemock
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +22,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
+	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,20 +40,17 @@ type Config struct {
 
 // Mock is a running stripe-mock. All methods are safe for concurrent use.
 type Mock struct {
-	dir    string
-	url    string
-	cmd    *exec.Cmd
-	http   *http.Server
-	served chan struct{}
-	output *sync.WaitGroup
-	once   sync.Once
+	dir     string
+	url     string
+	process *process
+	http    *http.Server
+	served  chan struct{}
+	once    sync.Once
 }
 
-// announcement is the line by which stripe-mock names its port.
-const announcement = "Listening for HTTP at address: "
-
-// Start runs stripe-mock and returns once it takes requests. It is killed when
-// ctx is done or by Close; only Close frees everything.
+// Start runs stripe-mock and returns once it has answered a request through the
+// server in front. It is killed when ctx is done or by Close; only Close frees
+// everything.
 func Start(ctx context.Context, c Config) (*Mock, error) {
 	ca, err := tlscert.LoadOrCreate(c.Dir, tlscert.Config{})
 	if err != nil {
@@ -63,61 +60,73 @@ func Start(ctx context.Context, c Config) (*Mock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stripe-mock: %w", err)
 	}
-	m := &Mock{dir: c.Dir, served: make(chan struct{}), output: &sync.WaitGroup{}}
-	addr, err := m.run(ctx, c.Binary)
+	p, err := run(ctx, c.Binary)
 	if err != nil {
 		return nil, err
 	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		m.kill()
+		p.kill()
 		return nil, fmt.Errorf("stripe-mock: listen: %w", err)
 	}
-	m.url = "https://" + ln.Addr().String()
-	m.http = &http.Server{
-		Handler: &httputil.ReverseProxy{
-			Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: addr}) },
-			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-			// Without keep-alive nothing is left over after Close.
-			Transport: &http.Transport{DisableKeepAlives: true},
-		},
-		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
-		ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-	}
+	m := &Mock{dir: c.Dir, url: "https://" + ln.Addr().String(), process: p, served: make(chan struct{})}
+	m.http = m.front(cert)
 	go func() {
 		defer close(m.served)
 		_ = m.http.ServeTLS(ln, "", "") // Close ends it
 	}()
+	if err := m.probe(ctx); err != nil {
+		_ = m.Close()
+		return nil, fmt.Errorf("stripe-mock: first request: %w\n%s", err, m.Log())
+	}
 	return m, nil
 }
 
-// run starts the process and reads the port that it chose.
-func (m *Mock) run(ctx context.Context, binary string) (string, error) {
-	m.cmd = exec.CommandContext(ctx, binary, "-http-addr", "127.0.0.1:0")
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		return "", fmt.Errorf("stripe-mock: %w", err)
+// front is the HTTPS server in front of the process.
+func (m *Mock) front(cert tls.Certificate) *http.Server {
+	said := m.process.said
+	return &http.Server{
+		Handler: &httputil.ReverseProxy{
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: m.process.addr}) },
+			Transport: &patient{process: m.process},
+			ErrorLog:  slog.NewLogLogger(slog.NewTextHandler(said, nil), slog.LevelError),
+			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+				said.note("proxy: %s %s: %v", r.Method, r.URL.Path, err)
+				http.Error(w, "no answer from stripe-mock: "+err.Error(), http.StatusBadGateway)
+			},
+		},
+		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(slog.NewTextHandler(said, nil), slog.LevelError),
 	}
-	if err := m.cmd.Start(); err != nil {
-		return "", fmt.Errorf("stripe-mock: start %s: %w", filepath.Base(binary), err)
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if addr, ok := strings.CutPrefix(lines.Text(), announcement); ok {
-			// Whoever does not read a process's output blocks it.
-			m.output.Go(func() { _, _ = io.Copy(io.Discard, out) })
-			return addr, nil
-		}
-	}
-	m.kill()
-	return "", errors.Join(errors.New("stripe-mock: ended before it named its port"), lines.Err())
 }
 
-func (m *Mock) kill() {
-	_ = m.cmd.Process.Kill() // it may have ended by itself
-	m.output.Wait()
-	_ = m.cmd.Wait() // killed
+// probe asks a question that needs no fixture and has one right answer: without
+// a key stripe-mock says 401.
+func (m *Mock) probe(ctx context.Context) error {
+	pem, err := os.ReadFile(m.CAFile())
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	client := http.Client{
+		Timeout:   30 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true},
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/v1/billing/meters", http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusUnauthorized {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
 }
 
 // URL is the base URL, https://127.0.0.1:port.
@@ -126,13 +135,64 @@ func (m *Mock) URL() string { return m.url }
 // CAFile is the path of the CA certificate: what ca_file names.
 func (m *Mock) CAFile() string { return filepath.Join(m.dir, tlscert.CAFile) }
 
+// Log is what stripe-mock printed, how it ended, and every request that it did
+// not answer: what a failing test should show. It may be called after Close.
+func (m *Mock) Log() string { return m.process.said.String() }
+
 // Close ends stripe-mock and the server in front of it. It may be called more
 // than once.
 func (m *Mock) Close() error {
 	m.once.Do(func() {
 		_ = m.http.Close()
 		<-m.served
-		m.kill()
+		m.process.kill()
 	})
 	return nil
+}
+
+// patient sends a request again that got no answer. That is right here and
+// nowhere else: stripe-mock keeps no state, and a connection lost between two
+// processes of one test says nothing about a request.
+type patient struct {
+	process *process
+}
+
+const tries = 5
+
+// RoundTrip implements [http.RoundTripper].
+func (t *patient) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		b, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read the request: %w", err)
+		}
+		body = b
+	}
+	var failures error
+	for n := range tries {
+		// Without keep-alive nothing is left over after Close.
+		once := &http.Transport{DisableKeepAlives: true}
+		again := r.Clone(r.Context())
+		again.Body = http.NoBody
+		if len(body) > 0 {
+			again.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		resp, err := once.RoundTrip(again)
+		if err == nil {
+			return resp, nil
+		}
+		t.process.said.note("proxy: try %d: %v", n+1, err)
+		failures = errors.Join(failures, err)
+		if !t.process.alive() {
+			return nil, errors.Join(errors.New("the process has ended"), failures)
+		}
+		select {
+		case <-r.Context().Done():
+			return nil, failures
+		case <-time.After(time.Duration(n+1) * 20 * time.Millisecond):
+		}
+	}
+	return nil, failures
 }

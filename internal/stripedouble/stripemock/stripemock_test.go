@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -45,9 +46,28 @@ func binary(t *testing.T) string {
 	t.Helper()
 	path, err := build()
 	if err != nil {
+		if os.Getenv("FENCEPOST_TEST_STRICT") != "" {
+			t.Fatalf("stripe-mock cannot be built: %v", err)
+		}
 		t.Skipf("stripe-mock cannot be built here: %v", err)
 	}
 	return path
+}
+
+// start runs a stripe-mock. A test that fails shows what became of it.
+func start(t *testing.T) *stripemock.Mock {
+	t.Helper()
+	mock, err := stripemock.Start(t.Context(), stripemock.Config{Binary: binary(t), Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = mock.Close()
+		if t.Failed() {
+			t.Log(mock.Log())
+		}
+	})
+	return mock
 }
 
 func client(t *testing.T, caFile string) *http.Client {
@@ -90,11 +110,7 @@ func status(t *testing.T, c *http.Client, target, key, form string) (int, string
 // but neither lengths nor values.
 func TestDoubleAgreesWithOpenAPI(t *testing.T) {
 	t.Parallel()
-	mock, err := stripemock.Start(t.Context(), stripemock.Config{Binary: binary(t), Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = mock.Close() })
+	mock := start(t)
 	double, err := stripedouble.New(stripedouble.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -153,5 +169,92 @@ func TestStartWithoutBinary(t *testing.T) {
 	}
 	if _, err := stripemock.Start(t.Context(), stripemock.Config{Binary: "/bin/true", Dir: t.TempDir()}); err == nil {
 		t.Error("took the end of a process for a start")
+	}
+	if _, err := stripemock.Start(t.Context(), stripemock.Config{Binary: complains(t), Dir: t.TempDir()}); err == nil ||
+		!strings.Contains(err.Error(), "bind: address already in use") || !strings.Contains(err.Error(), "exit status 1") {
+		t.Errorf("%v: does not say what the process said and how it ended", err)
+	}
+}
+
+// complains is a program that names its HTTP port and then ends, as stripe-mock
+// does when it cannot open the other one.
+func complains(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "complains")
+	script := "#!/bin/sh\necho 'Listening for HTTP at address: 127.0.0.1:1'\necho 'bind: address already in use' >&2\nexit 1\n"
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Several at once, as tests of several packages are: each has ports of its own.
+// With -http-addr alone all but one would end, as HTTPS then has a fixed port.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	mocks := []*stripemock.Mock{start(t), start(t), start(t)}
+	for _, m := range mocks {
+		if s, body := status(t, client(t, m.CAFile()), path(t, m.URL(), ""), "sk_test_123",
+			"event_name=a&payload[stripe_customer_id]=cus_1&payload[value]=1"); s != 200 {
+			t.Errorf("status %d %s", s, body)
+		}
+	}
+}
+
+// A process that is gone is not a refusal by OpenAPI, and the log says so.
+func TestEndOfProcessShows(t *testing.T) {
+	t.Parallel()
+	mock := start(t)
+	mock.KillProcess()
+	s, body := status(t, client(t, mock.CAFile()), path(t, mock.URL(), ""), "sk_test_123", "event_name=a")
+	if s != 502 || !strings.Contains(body, "the process has ended") {
+		t.Errorf("status %d %s", s, body)
+	}
+	for _, want := range []string{"signal: killed", "proxy: POST /v1/billing/meter_events", "connection refused"} {
+		if !strings.Contains(mock.Log(), want) {
+			t.Errorf("%q is not in the log:\n%s", want, mock.Log())
+		}
+	}
+}
+
+// A connection that ends without an answer is tried again, with the whole body.
+func TestLostConnectionIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	mock := start(t)
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := mock.PutInFront(ln.Addr().String())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ; n++ {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			if n < 2 { // lost before and after the request was read
+				if n == 1 {
+					_, _ = c.Read(make([]byte, 4096))
+				}
+				_ = c.Close()
+				continue
+			}
+			to, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", behind)
+			if err != nil {
+				_ = c.Close()
+				return
+			}
+			go func() { _, _ = io.Copy(to, c) }()
+			_, _ = io.Copy(c, to)
+			_, _ = c.Close(), to.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-done })
+	s, body := status(t, client(t, mock.CAFile()), path(t, mock.URL(), ""), "sk_test_123",
+		"event_name=a&payload[stripe_customer_id]=cus_1&payload[value]=1")
+	if s != 200 || !strings.Contains(mock.Log(), "proxy: try 2: ") {
+		t.Errorf("status %d %s\n%s", s, body, mock.Log())
 	}
 }
