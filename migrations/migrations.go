@@ -7,5 +7,5 @@ import "embed"
 
 // FS holds <dialect>/<NNNN>_<name>.sql, applied in the order of their numbers.
 //
-//go:embed sqlite/*.sql
+//go:embed sqlite/*.sql postgres/*.sql
 var FS embed.FS

@@ -1,6 +1,8 @@
 -- Times are microseconds since 1970 in UTC. Quantities are canonical decimal
 -- text: SQLite has no exact type that is wide enough. tenant_key leads every
--- key of tenant data, so that rows can move to other stores by tenant.
+-- key of tenant data, so that rows can move to other stores by tenant; only the
+-- generation of a projection comes before it, because whoever reads one reads
+-- no other.
 --
 -- Lists are written as OR and AND: for IN with more than two values SQLite
 -- builds a table for each row that it checks.
@@ -14,14 +16,35 @@ CREATE TABLE fencepost_meta (
 -- bookkeeping for every row, and for every row that was skipped.
 INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0), ('last_event', 0), ('last_item', 0);
 
+-- The generations of the totals and buckets. last is the highest number that
+-- was ever given: an abandoned one may still have rows.
 CREATE TABLE fencepost_generations (
-  scope    INTEGER PRIMARY KEY CHECK (scope = 1),
-  active   INTEGER NOT NULL,
-  building INTEGER,
-  previous INTEGER
+  scope             INTEGER PRIMARY KEY CHECK (scope = 1),
+  active            INTEGER NOT NULL,
+  building          INTEGER,
+  previous          INTEGER,
+  last              INTEGER NOT NULL,
+  watermark         INTEGER NOT NULL DEFAULT 0,
+  cursor            INTEGER NOT NULL DEFAULT 0,
+  paused            INTEGER NOT NULL DEFAULT 0 CHECK (paused = 0 OR paused = 1),
+  active_settings   TEXT    NOT NULL DEFAULT '',
+  building_settings TEXT    NOT NULL DEFAULT '',
+  begun_at          INTEGER,
+  activated_at      INTEGER
 ) STRICT;
 
-INSERT INTO fencepost_generations (scope, active) VALUES (1, 1);
+INSERT INTO fencepost_generations (scope, active, last) VALUES (1, 1, 1);
+
+-- What a feature is: changing it would change what is stored. buckets are the
+-- dimensions that its buckets keep, NULL for no buckets.
+CREATE TABLE fencepost_features (
+  feature TEXT    PRIMARY KEY CHECK (feature <> ''),
+  signed  INTEGER NOT NULL CHECK (signed = 0 OR signed = 1),
+  buckets TEXT
+) STRICT, WITHOUT ROWID;
+
+-- effect is what a correction adds to the totals; that of usage is its quantity
+-- and is not stored again. receipt_id is the CloudEvent that it came from.
 
 CREATE TABLE fencepost_events (
   seq               INTEGER PRIMARY KEY,
@@ -30,6 +53,8 @@ CREATE TABLE fencepost_events (
   feature           TEXT    NOT NULL,
   quantity          TEXT    NOT NULL,
   kind              TEXT    NOT NULL CHECK (kind IN ('usage', 'correction')),
+  effect            TEXT,
+  reverses          INTEGER NOT NULL DEFAULT 0 CHECK (reverses = 0 OR reverses = 1),
   original_event_id TEXT,
   occurred_at       INTEGER NOT NULL,
   period_start      INTEGER NOT NULL,
@@ -42,8 +67,37 @@ CREATE TABLE fencepost_events (
   payload_hash      BLOB    NOT NULL CHECK (length(payload_hash) = 32),
   dedupe_hash       BLOB    NOT NULL CHECK (length(dedupe_hash) = 32),
   recorded_at       INTEGER NOT NULL,
-  UNIQUE (tenant_key, event_id)
+  receipt_id        TEXT,
+  UNIQUE (tenant_key, event_id),
+  CHECK (kind = 'usage' OR (original_event_id IS NOT NULL AND effect IS NOT NULL))
 ) STRICT;
+
+CREATE INDEX fencepost_events_time ON fencepost_events (tenant_key, feature, occurred_at);
+
+CREATE INDEX fencepost_events_original
+  ON fencepost_events (tenant_key, original_event_id) WHERE original_event_id IS NOT NULL;
+
+-- What retention leaves of an event: enough to know it again.
+CREATE TABLE fencepost_tombstones (
+  tenant_key  TEXT    NOT NULL CHECK (tenant_key <> ''),
+  event_id    TEXT    NOT NULL CHECK (event_id <> ''),
+  seq         INTEGER NOT NULL UNIQUE,
+  feature     TEXT    NOT NULL,
+  dedupe_hash BLOB    NOT NULL CHECK (length(dedupe_hash) = 32),
+  receipt_id  TEXT,
+  pruned_at   INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, event_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX fencepost_tombstones_pruned ON fencepost_tombstones (pruned_at);
+
+-- Windows of a feature that start before this time have lost events.
+CREATE TABLE fencepost_pruned (
+  tenant_key TEXT    NOT NULL,
+  feature    TEXT    NOT NULL,
+  before     INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, feature)
+) STRICT, WITHOUT ROWID;
 
 -- The first receipt of a CloudEvent. seqs are the events that it became, in
 -- the order of features.
@@ -62,16 +116,81 @@ CREATE TABLE fencepost_cloudevents (
   PRIMARY KEY (tenant_key, receipt_id)
 ) STRICT, WITHOUT ROWID;
 
+-- Receipts that fed nothing have no tombstone that leads to them.
+CREATE INDEX fencepost_cloudevents_unmatched
+  ON fencepost_cloudevents (recorded_at) WHERE seqs = '[]';
+
+-- events counts rows, count is net: usage less what was fully reversed. A
+-- negative generation is the seed of a build; generation 0 is what retention
+-- removed. Canonical text has its sign in front, so the check is exact.
 CREATE TABLE fencepost_totals (
+  generation   INTEGER NOT NULL,
   tenant_key   TEXT    NOT NULL,
   feature      TEXT    NOT NULL,
   period_start INTEGER NOT NULL,
-  generation   INTEGER NOT NULL,
   period_end   INTEGER NOT NULL,
   quantity     TEXT    NOT NULL,
   events       INTEGER NOT NULL,
-  PRIMARY KEY (tenant_key, feature, period_start, generation)
+  count        INTEGER NOT NULL,
+  signed       INTEGER NOT NULL CHECK (signed = 0 OR signed = 1),
+  PRIMARY KEY (generation, tenant_key, feature, period_start),
+  CONSTRAINT total_below_zero CHECK (signed = 1 OR substr(quantity, 1, 1) <> '-')
 ) STRICT, WITHOUT ROWID;
+
+-- projection is the generation as in fencepost_totals, generation that of the
+-- bucket: one more than the seals that cover it. dimensions is JSON with its
+-- keys in order.
+CREATE TABLE fencepost_buckets (
+  projection   INTEGER NOT NULL,
+  tenant_key   TEXT    NOT NULL,
+  feature      TEXT    NOT NULL,
+  bucket_start INTEGER NOT NULL,
+  dimensions   TEXT    NOT NULL,
+  generation   INTEGER NOT NULL,
+  sum          TEXT    NOT NULL,
+  count        INTEGER NOT NULL,
+  min          TEXT,
+  max          TEXT,
+  reversed     INTEGER NOT NULL CHECK (reversed = 0 OR reversed = 1),
+  PRIMARY KEY (projection, tenant_key, feature, bucket_start, dimensions, generation)
+) STRICT, WITHOUT ROWID;
+
+-- seq is the last event that was there when the seal was made.
+CREATE TABLE fencepost_bucket_seals (
+  tenant_key TEXT    NOT NULL CHECK (tenant_key <> ''),
+  feature    TEXT    NOT NULL CHECK (feature <> ''),
+  generation INTEGER NOT NULL,
+  before     INTEGER NOT NULL,
+  seq        INTEGER NOT NULL,
+  sealed_at  INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, feature, generation)
+) STRICT, WITHOUT ROWID;
+
+-- What hosts counted in memory and flushed, and which batches they flushed.
+CREATE TABLE fencepost_counters (
+  tenant_key   TEXT    NOT NULL CHECK (tenant_key <> ''),
+  feature      TEXT    NOT NULL CHECK (feature <> ''),
+  period_start INTEGER NOT NULL,
+  period_end   INTEGER NOT NULL,
+  value        TEXT    NOT NULL,
+  PRIMARY KEY (tenant_key, feature, period_start)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_history (
+  tenant_key TEXT    NOT NULL CHECK (tenant_key <> ''),
+  feature    TEXT    NOT NULL CHECK (feature <> ''),
+  start      INTEGER NOT NULL,
+  value      TEXT    NOT NULL,
+  PRIMARY KEY (tenant_key, feature, start)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_receipts (
+  batch_id   TEXT    PRIMARY KEY CHECK (batch_id <> ''),
+  owner      TEXT    NOT NULL,
+  applied_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX fencepost_receipts_applied ON fencepost_receipts (applied_at);
 
 CREATE TABLE fencepost_subscriptions (
   tenant_key   TEXT    PRIMARY KEY CHECK (tenant_key <> ''),
@@ -220,17 +339,51 @@ CREATE TABLE fencepost_attempts (
 CREATE INDEX fencepost_attempts_fenced
   ON fencepost_attempts (item) WHERE fenced = 1;
 
--- History never changes after commit, whoever asks.
+-- History never changes after commit, whoever asks. Only retention removes:
+-- fencepost_pruning() is 1 on the adapter's connection while it does, and does
+-- not exist on any other.
 
 CREATE TRIGGER fencepost_events_no_update BEFORE UPDATE ON fencepost_events
 BEGIN SELECT RAISE(ABORT, 'fencepost_events is immutable'); END;
 CREATE TRIGGER fencepost_events_no_delete BEFORE DELETE ON fencepost_events
+WHEN fencepost_pruning() IS NOT 1
 BEGIN SELECT RAISE(ABORT, 'fencepost_events is immutable'); END;
 
+-- The body goes with the last of the events.
 CREATE TRIGGER fencepost_cloudevents_no_update BEFORE UPDATE ON fencepost_cloudevents
+WHEN NOT (fencepost_pruning() IS 1
+  AND NEW.body IS NULL
+  AND NEW.tenant_key = OLD.tenant_key
+  AND NEW.receipt_id = OLD.receipt_id
+  AND NEW.source = OLD.source
+  AND NEW.id = OLD.id
+  AND NEW.type = OLD.type
+  AND NEW.occurred_at = OLD.occurred_at
+  AND NEW.dedupe_hash = OLD.dedupe_hash
+  AND NEW.features = OLD.features
+  AND NEW.seqs = OLD.seqs
+  AND NEW.recorded_at = OLD.recorded_at)
 BEGIN SELECT RAISE(ABORT, 'fencepost_cloudevents is immutable'); END;
 CREATE TRIGGER fencepost_cloudevents_no_delete BEFORE DELETE ON fencepost_cloudevents
+WHEN fencepost_pruning() IS NOT 1
 BEGIN SELECT RAISE(ABORT, 'fencepost_cloudevents is immutable'); END;
+
+CREATE TRIGGER fencepost_tombstones_no_update BEFORE UPDATE ON fencepost_tombstones
+BEGIN SELECT RAISE(ABORT, 'fencepost_tombstones is immutable'); END;
+CREATE TRIGGER fencepost_tombstones_no_delete BEFORE DELETE ON fencepost_tombstones
+WHEN fencepost_pruning() IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'fencepost_tombstones is immutable'); END;
+
+CREATE TRIGGER fencepost_bucket_seals_no_update BEFORE UPDATE ON fencepost_bucket_seals
+BEGIN SELECT RAISE(ABORT, 'fencepost_bucket_seals is append-only'); END;
+CREATE TRIGGER fencepost_bucket_seals_no_delete BEFORE DELETE ON fencepost_bucket_seals
+BEGIN SELECT RAISE(ABORT, 'fencepost_bucket_seals is append-only'); END;
+
+CREATE TRIGGER fencepost_receipts_no_update BEFORE UPDATE ON fencepost_receipts
+BEGIN SELECT RAISE(ABORT, 'fencepost_receipts is append-only'); END;
+CREATE TRIGGER fencepost_receipts_no_delete BEFORE DELETE ON fencepost_receipts
+WHEN fencepost_pruning() IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'fencepost_receipts is append-only'); END;
 
 CREATE TRIGGER fencepost_mappings_no_update BEFORE UPDATE ON fencepost_mappings
 BEGIN SELECT RAISE(ABORT, 'fencepost_mappings is immutable'); END;
@@ -240,6 +393,7 @@ BEGIN SELECT RAISE(ABORT, 'fencepost_mappings is immutable'); END;
 CREATE TRIGGER fencepost_attempts_no_update BEFORE UPDATE ON fencepost_attempts
 BEGIN SELECT RAISE(ABORT, 'fencepost_attempts is append-only'); END;
 CREATE TRIGGER fencepost_attempts_no_delete BEFORE DELETE ON fencepost_attempts
+WHEN fencepost_pruning() IS NOT 1
 BEGIN SELECT RAISE(ABORT, 'fencepost_attempts is append-only'); END;
 
 -- A customer that was unknown at enqueue may be filled in, once.
@@ -261,6 +415,7 @@ WHEN NOT (OLD.customer = '' AND NEW.customer <> ''
   AND NEW.created_at = OLD.created_at)
 BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_items is immutable'); END;
 CREATE TRIGGER fencepost_outbox_items_no_delete BEFORE DELETE ON fencepost_outbox_items
+WHEN fencepost_pruning() IS NOT 1
 BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_items is immutable'); END;
 
 -- A route is retired, never changed and never removed.

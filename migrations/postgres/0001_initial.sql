@@ -1,0 +1,479 @@
+-- {schema} is the schema that the store was configured with. Keys compare by
+-- bytes (COLLATE "C"), as Go compares them. tenant_key leads every key of tenant
+-- data, so that rows can move to other stores by tenant.
+--
+-- There are no foreign keys: checking one locks the row it points to, and the
+-- lock of a row that every record points to is a multixact for each record.
+--
+-- Documents that are only handed back are text: jsonb would change them.
+
+CREATE TABLE {schema}.fencepost_meta (
+  key   text   COLLATE "C" PRIMARY KEY,
+  value bigint NOT NULL
+);
+
+INSERT INTO {schema}.fencepost_meta (key, value) VALUES ('routes_revision', 0);
+
+-- Insertion identities. CACHE 1: a value that a session keeps for later would
+-- be handed out below a watermark.
+CREATE SEQUENCE {schema}.fencepost_event_seq AS bigint CACHE 1;
+CREATE SEQUENCE {schema}.fencepost_item_seq  AS bigint CACHE 1;
+
+-- The generations of the projections, and the build that is under way. last is
+-- the highest number ever given. In totals and buckets generation 0 is what
+-- retention removed, and -building is the seed of a build.
+CREATE TABLE {schema}.fencepost_generations (
+  scope        integer PRIMARY KEY CHECK (scope = 1),
+  active       bigint  NOT NULL,
+  building     bigint,
+  previous     bigint,
+  last         bigint  NOT NULL,
+  watermark    bigint  NOT NULL DEFAULT 0,
+  cursor       bigint  NOT NULL DEFAULT 0,
+  paused       boolean NOT NULL DEFAULT false,
+  drained      boolean NOT NULL DEFAULT false,
+  begun_at     timestamptz,
+  activated_at timestamptz,
+  active_settings   text NOT NULL DEFAULT '',
+  building_settings text NOT NULL DEFAULT ''
+);
+
+INSERT INTO {schema}.fencepost_generations (scope, active, last) VALUES (1, 1, 1);
+
+-- quantity is what was used, or of a correction the magnitude; effect is what
+-- the event adds to the totals.
+CREATE TABLE {schema}.fencepost_events (
+  seq               bigint         NOT NULL DEFAULT nextval('{schema}.fencepost_event_seq'),
+  tenant_key        text           COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  event_id          text           COLLATE "C" NOT NULL CHECK (event_id <> ''),
+  feature           text           COLLATE "C" NOT NULL,
+  quantity          numeric(38,12) NOT NULL CHECK (quantity <> 'NaN'),
+  effect            numeric(38,12) NOT NULL CHECK (effect <> 'NaN'),
+  kind              text           COLLATE "C" NOT NULL CHECK (kind IN ('usage', 'correction')),
+  reverses          boolean        NOT NULL DEFAULT false,
+  original_event_id text           COLLATE "C",
+  occurred_at       timestamptz    NOT NULL,
+  period_start      timestamptz    NOT NULL,
+  period_end        timestamptz    NOT NULL,
+  period_source     text           NOT NULL,
+  plan              text,
+  plan_version      text,
+  dimensions        jsonb,
+  metadata          text,
+  payload_hash      bytea          NOT NULL CHECK (length(payload_hash) = 32),
+  dedupe_hash       bytea          NOT NULL CHECK (length(dedupe_hash) = 32),
+  recorded_at       timestamptz    NOT NULL,
+  PRIMARY KEY (tenant_key, event_id),
+  CONSTRAINT fencepost_events_seq UNIQUE (seq),
+  CONSTRAINT fencepost_events_correction CHECK (
+    CASE kind WHEN 'usage' THEN original_event_id IS NULL AND NOT reverses AND effect = quantity
+         ELSE original_event_id IS NOT NULL AND quantity > 0 AND abs(effect) = quantity END)
+);
+
+CREATE INDEX fencepost_events_corrections
+  ON {schema}.fencepost_events (tenant_key, original_event_id)
+  WHERE original_event_id IS NOT NULL;
+
+-- What is left of an event that retention removed: a late repeat of it is
+-- still a duplicate or a conflict.
+CREATE TABLE {schema}.fencepost_tombstones (
+  tenant_key  text        COLLATE "C" NOT NULL,
+  event_id    text        COLLATE "C" NOT NULL,
+  seq         bigint      NOT NULL,
+  feature     text        COLLATE "C" NOT NULL,
+  dedupe_hash bytea       NOT NULL CHECK (length(dedupe_hash) = 32),
+  pruned_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (tenant_key, event_id)
+);
+
+CREATE INDEX fencepost_tombstones_pruned ON {schema}.fencepost_tombstones (pruned_at);
+
+-- Events of the feature that occurred before this time may have been removed.
+CREATE TABLE {schema}.fencepost_pruned (
+  tenant_key text        COLLATE "C" NOT NULL,
+  feature    text        COLLATE "C" NOT NULL,
+  before     timestamptz NOT NULL,
+  PRIMARY KEY (tenant_key, feature)
+);
+
+-- The first receipt of a CloudEvent. event_ids are the events that it became,
+-- in the order of features.
+CREATE TABLE {schema}.fencepost_cloudevents (
+  tenant_key  text        COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  receipt_id  text        COLLATE "C" NOT NULL CHECK (receipt_id <> ''),
+  source      text        NOT NULL,
+  id          text        NOT NULL,
+  type        text        NOT NULL,
+  occurred_at timestamptz NOT NULL,
+  dedupe_hash bytea       NOT NULL CHECK (length(dedupe_hash) = 32),
+  features    text[]      NOT NULL,
+  event_ids   text[]      COLLATE "C" NOT NULL,
+  body        text,
+  recorded_at timestamptz NOT NULL,
+  PRIMARY KEY (tenant_key, receipt_id)
+);
+
+-- Room on each page: an update whose new version fits beside the old one
+-- touches no index. The check is a backstop: it sees what an upsert proposes,
+-- so a negative amount needs a row that exists first.
+CREATE TABLE {schema}.fencepost_totals (
+  tenant_key   text           COLLATE "C" NOT NULL,
+  feature      text           COLLATE "C" NOT NULL,
+  period_start timestamptz    NOT NULL,
+  generation   bigint         NOT NULL,
+  period_end   timestamptz    NOT NULL,
+  quantity     numeric(50,12) NOT NULL CHECK (quantity <> 'NaN'),
+  events       bigint         NOT NULL,
+  count        bigint         NOT NULL,
+  signed       boolean        NOT NULL,
+  PRIMARY KEY (tenant_key, feature, period_start, generation),
+  CONSTRAINT fencepost_totals_not_negative CHECK (signed OR quantity >= 0)
+) WITH (fillfactor = 50);
+
+CREATE INDEX fencepost_totals_set_aside
+  ON {schema}.fencepost_totals (generation, tenant_key, feature, period_start)
+  WHERE generation <= 0;
+
+-- Sums over five minutes. generation counts the seals of the bucket; projection
+-- is the generation of the projections. dimensions is a JSON object with sorted
+-- keys.
+CREATE TABLE {schema}.fencepost_buckets (
+  tenant_key   text           COLLATE "C" NOT NULL,
+  feature      text           COLLATE "C" NOT NULL,
+  bucket_start timestamptz    NOT NULL,
+  dimensions   text           COLLATE "C" NOT NULL,
+  generation   integer        NOT NULL,
+  projection   bigint         NOT NULL,
+  sum          numeric(50,12) NOT NULL CHECK (sum <> 'NaN'),
+  count        bigint         NOT NULL,
+  min          numeric(38,12),
+  max          numeric(38,12),
+  reversed     boolean        NOT NULL,
+  PRIMARY KEY (tenant_key, feature, bucket_start, dimensions, generation, projection)
+) WITH (fillfactor = 50);
+
+CREATE INDEX fencepost_buckets_set_aside
+  ON {schema}.fencepost_buckets (projection, tenant_key, feature, bucket_start)
+  WHERE projection <= 0;
+
+-- Every bucket that starts before a time was sealed at a generation. seq is the
+-- highest of an event at that moment: a build puts an event where it counted
+-- when it was recorded.
+CREATE TABLE {schema}.fencepost_bucket_seals (
+  tenant_key    text        COLLATE "C" NOT NULL,
+  feature       text        COLLATE "C" NOT NULL,
+  generation    integer     NOT NULL,
+  before        timestamptz NOT NULL,
+  seq           bigint      NOT NULL,
+  sealed_at     timestamptz NOT NULL,
+  PRIMARY KEY (tenant_key, feature, generation)
+);
+
+CREATE TABLE {schema}.fencepost_counters (
+  tenant_key   text           COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  feature      text           COLLATE "C" NOT NULL CHECK (feature <> ''),
+  period_start timestamptz    NOT NULL,
+  period_end   timestamptz    NOT NULL,
+  value        numeric(50,12) NOT NULL CHECK (value <> 'NaN'),
+  updated_at   timestamptz    NOT NULL,
+  PRIMARY KEY (tenant_key, feature, period_start)
+) WITH (fillfactor = 50);
+
+CREATE TABLE {schema}.fencepost_history (
+  tenant_key text           COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  feature    text           COLLATE "C" NOT NULL CHECK (feature <> ''),
+  step_start timestamptz    NOT NULL,
+  value      numeric(50,12) NOT NULL CHECK (value <> 'NaN'),
+  PRIMARY KEY (tenant_key, feature, step_start)
+) WITH (fillfactor = 50);
+
+-- Which batches of counters were applied.
+CREATE TABLE {schema}.fencepost_receipts (
+  batch_id   text        COLLATE "C" PRIMARY KEY CHECK (batch_id <> ''),
+  owner      text        NOT NULL,
+  applied_at timestamptz NOT NULL
+);
+
+CREATE INDEX fencepost_receipts_applied ON {schema}.fencepost_receipts (applied_at);
+
+CREATE TABLE {schema}.fencepost_subscriptions (
+  tenant_key    text        COLLATE "C" PRIMARY KEY CHECK (tenant_key <> ''),
+  plan          text        NOT NULL,
+  plan_version  text        NOT NULL,
+  anchor        timestamptz NOT NULL,
+  interval_unit text        NOT NULL,
+  timezone      text        NOT NULL,
+  customers     text,
+  revision      bigint      NOT NULL,
+  updated_at    timestamptz NOT NULL
+);
+
+CREATE TABLE {schema}.fencepost_features (
+  feature    text        COLLATE "C" PRIMARY KEY CHECK (feature <> ''),
+  signed     boolean     NOT NULL,
+  buckets    text[],
+  updated_at timestamptz NOT NULL
+);
+
+CREATE TABLE {schema}.fencepost_mappings (
+  version    text        COLLATE "C" PRIMARY KEY CHECK (version <> ''),
+  label      text        NOT NULL,
+  content    text        NOT NULL,
+  created_at timestamptz NOT NULL
+);
+
+CREATE TABLE {schema}.fencepost_routes (
+  route               bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  exporter            text        COLLATE "C" NOT NULL CHECK (exporter <> ''),
+  destination_account text        COLLATE "C" NOT NULL,
+  mode                text        COLLATE "C" NOT NULL,
+  feature             text        COLLATE "C" NOT NULL CHECK (feature <> ''),
+  disposition         text        NOT NULL CHECK (disposition IN ('export', 'quarantine', 'ignore')),
+  mapping_version     text        COLLATE "C" NOT NULL,
+  applies_after       bigint      NOT NULL,
+  created_at          timestamptz NOT NULL,
+  retired_at          timestamptz
+);
+
+-- One route in force for a feature at a destination.
+CREATE UNIQUE INDEX fencepost_routes_in_force
+  ON {schema}.fencepost_routes (exporter, destination_account, mode, feature)
+  WHERE retired_at IS NULL;
+
+-- The intent: what is to be sent, to whom, under which identity.
+CREATE TABLE {schema}.fencepost_outbox_items (
+  item                bigint      PRIMARY KEY,
+  tenant_key          text        COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  subject_kind        text        COLLATE "C" NOT NULL CHECK (
+    subject_kind IN ('event', 'correction', 'usage_window')),
+  subject_ref         text        COLLATE "C" NOT NULL,
+  exporter            text        COLLATE "C" NOT NULL,
+  destination_account text        COLLATE "C" NOT NULL,
+  mode                text        COLLATE "C" NOT NULL,
+  mapping_version     text        COLLATE "C" NOT NULL,
+  digest              bytea       NOT NULL CHECK (length(digest) = 32),
+  route               bigint      NOT NULL,
+  event_seq           bigint,
+  feature             text        COLLATE "C" NOT NULL,
+  customer            text        NOT NULL DEFAULT '',
+  payload             text,
+  created_at          timestamptz NOT NULL,
+  CONSTRAINT fencepost_outbox_items_digest UNIQUE (digest)
+);
+
+CREATE INDEX fencepost_outbox_items_event
+  ON {schema}.fencepost_outbox_items (event_seq) WHERE event_seq IS NOT NULL;
+
+-- The one row of an item that moves.
+CREATE TABLE {schema}.fencepost_outbox_state (
+  item                bigint      PRIMARY KEY,
+  route               bigint      NOT NULL,
+  subject_key         bytea       NOT NULL CHECK (length(subject_key) = 32),
+  serial_key          text        COLLATE "C" NOT NULL DEFAULT '',
+  state               text        COLLATE "C" NOT NULL CHECK (state IN (
+    'pending', 'leased', 'accepted', 'confirmed', 'uncertain', 'rejected', 'quarantined')),
+  attempts            integer     NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  attempt_budget      integer     NOT NULL,
+  first_attempt_at    timestamptz,
+  first_unresolved_at timestamptz,
+  next_attempt_at     timestamptz,
+  lease_owner         text,
+  claimed_at          timestamptz,
+  lease_expires_at    timestamptz,
+  lease_token         bigint      NOT NULL DEFAULT 0,
+  unresolved          boolean     NOT NULL DEFAULT false,
+  provider_ref        text,
+  accepted_at         timestamptz,
+  confirmed_at        timestamptz,
+  confirmed_by        text,
+  disputed            text,
+  last_error          text,
+  quarantine_reason   text,
+  settled_at          timestamptz,
+  superseded_by       bigint,
+  CHECK (state <> 'leased' OR lease_expires_at IS NOT NULL),
+  CHECK (state <> 'pending' OR next_attempt_at IS NOT NULL)
+) WITH (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+-- At most one sendable item for a subject at a destination, whatever the
+-- mapping: two would be two charges.
+CREATE UNIQUE INDEX fencepost_outbox_state_subject
+  ON {schema}.fencepost_outbox_state (subject_key) WHERE superseded_by IS NULL;
+
+CREATE INDEX fencepost_outbox_state_pending
+  ON {schema}.fencepost_outbox_state (route, next_attempt_at, item)
+  WHERE state = 'pending' AND superseded_by IS NULL;
+
+CREATE INDEX fencepost_outbox_state_oldest
+  ON {schema}.fencepost_outbox_state (item)
+  WHERE state = 'pending' AND superseded_by IS NULL;
+
+CREATE INDEX fencepost_outbox_state_leased
+  ON {schema}.fencepost_outbox_state (route, lease_expires_at, item)
+  WHERE state = 'leased';
+
+CREATE INDEX fencepost_outbox_state_serial
+  ON {schema}.fencepost_outbox_state (serial_key) INCLUDE (lease_expires_at)
+  WHERE state = 'leased' AND serial_key <> '';
+
+CREATE INDEX fencepost_outbox_state_attention
+  ON {schema}.fencepost_outbox_state (state, item)
+  WHERE state IN ('uncertain', 'rejected', 'quarantined');
+
+-- How many items stand where, kept in the transactions that move them: a
+-- gauge must not scan the outbox. Each transaction appends what it moved, so
+-- that none waits for another; the gauge is the sum, folded from time to time.
+CREATE TABLE {schema}.fencepost_outbox_counts (
+  route bigint NOT NULL,
+  state text   COLLATE "C" NOT NULL,
+  items bigint NOT NULL,
+  open  bigint NOT NULL
+);
+
+CREATE TABLE {schema}.fencepost_attempts (
+  attempt     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  item        bigint      NOT NULL,
+  lease_token bigint      NOT NULL,
+  owner       text        NOT NULL,
+  started_at  timestamptz,
+  finished_at timestamptz,
+  host_class  text        NOT NULL,
+  outcome     text        NOT NULL,
+  evidence    text        NOT NULL,
+  status      integer     NOT NULL,
+  request_id  text        NOT NULL,
+  code        text        NOT NULL,
+  message     text        NOT NULL,
+  decided     text        NOT NULL,
+  fenced      boolean     NOT NULL,
+  recorded_at timestamptz NOT NULL
+);
+
+CREATE INDEX fencepost_attempts_item ON {schema}.fencepost_attempts (item, attempt);
+
+CREATE INDEX fencepost_attempts_fenced
+  ON {schema}.fencepost_attempts (attempt) WHERE fenced;
+
+-- History never changes after commit, whoever asks. Retention deletes in a
+-- transaction that sets fencepost.prune to on, for itself alone.
+
+CREATE FUNCTION {schema}.fencepost_immutable() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% is immutable', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END $$;
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_events
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_events
+  FOR EACH ROW WHEN (current_setting('fencepost.prune', true) IS DISTINCT FROM 'on')
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_events
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_tombstones
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_tombstones
+  FOR EACH ROW WHEN (current_setting('fencepost.prune', true) IS DISTINCT FROM 'on')
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_tombstones
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_cloudevents
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_cloudevents
+  FOR EACH ROW WHEN (current_setting('fencepost.prune', true) IS DISTINCT FROM 'on')
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_cloudevents
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_bucket_seals
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_bucket_seals
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_bucket_seals
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_mappings
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_mappings
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_mappings
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_attempts
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_attempts
+  FOR EACH ROW WHEN (current_setting('fencepost.prune', true) IS DISTINCT FROM 'on')
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_attempts
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+-- A customer that was unknown at enqueue may be filled in, once.
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_outbox_items
+  FOR EACH ROW WHEN (NOT (OLD.customer = '' AND NEW.customer <> ''
+    AND NEW.item = OLD.item
+    AND NEW.tenant_key = OLD.tenant_key
+    AND NEW.subject_kind = OLD.subject_kind
+    AND NEW.subject_ref = OLD.subject_ref
+    AND NEW.exporter = OLD.exporter
+    AND NEW.destination_account = OLD.destination_account
+    AND NEW.mode = OLD.mode
+    AND NEW.mapping_version = OLD.mapping_version
+    AND NEW.digest = OLD.digest
+    AND NEW.route = OLD.route
+    AND NEW.event_seq IS NOT DISTINCT FROM OLD.event_seq
+    AND NEW.feature = OLD.feature
+    AND NEW.payload IS NOT DISTINCT FROM OLD.payload
+    AND NEW.created_at = OLD.created_at))
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_outbox_items
+  FOR EACH ROW WHEN (current_setting('fencepost.prune', true) IS DISTINCT FROM 'on')
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_outbox_items
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+-- A route is retired, never changed and never removed.
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_routes
+  FOR EACH ROW WHEN (NOT (OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL
+    AND NEW.route = OLD.route
+    AND NEW.exporter = OLD.exporter
+    AND NEW.destination_account = OLD.destination_account
+    AND NEW.mode = OLD.mode
+    AND NEW.feature = OLD.feature
+    AND NEW.disposition = OLD.disposition
+    AND NEW.mapping_version = OLD.mapping_version
+    AND NEW.applies_after = OLD.applies_after
+    AND NEW.created_at = OLD.created_at))
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_routes
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_routes
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+-- What a subject is and how often it was leased never goes back.
+CREATE TRIGGER fence BEFORE UPDATE ON {schema}.fencepost_outbox_state
+  FOR EACH ROW WHEN (NEW.item <> OLD.item
+    OR NEW.subject_key <> OLD.subject_key
+    OR NEW.lease_token < OLD.lease_token
+    OR (OLD.first_attempt_at IS NOT NULL AND NEW.first_attempt_at IS DISTINCT FROM OLD.first_attempt_at)
+    OR (OLD.first_unresolved_at IS NOT NULL AND NEW.first_unresolved_at IS DISTINCT FROM OLD.first_unresolved_at)
+    OR (OLD.unresolved AND NOT NEW.unresolved))
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+-- An item as one row, for people and tools.
+CREATE VIEW {schema}.fencepost_outbox AS
+SELECT i.item, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter,
+       i.destination_account, i.mode, i.mapping_version,
+       'fencepost_' || encode(i.digest, 'hex') AS identifier,
+       i.route, i.event_seq, i.feature, i.customer, i.payload, i.created_at,
+       s.subject_key, s.serial_key, s.state, s.attempts, s.attempt_budget,
+       s.first_attempt_at, s.first_unresolved_at, s.next_attempt_at,
+       s.lease_owner, s.claimed_at, s.lease_expires_at, s.lease_token,
+       s.unresolved, s.provider_ref, s.accepted_at, s.confirmed_at,
+       s.confirmed_by, s.disputed, s.last_error, s.quarantine_reason,
+       s.settled_at, s.superseded_by
+FROM {schema}.fencepost_outbox_items AS i
+JOIN {schema}.fencepost_outbox_state AS s ON s.item = i.item;
