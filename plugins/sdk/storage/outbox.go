@@ -123,6 +123,9 @@ type Feature struct {
 	Signed bool
 	// Buckets are the dimensions that its buckets keep; nil: no buckets.
 	Buckets []string
+	// Revision is the revision of the routes that wrote this. Assigned by the
+	// store.
+	Revision int64
 }
 
 // RouteChange is applied if the revision still is Revision. Mappings that exist
