@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
 // coalescer turns concurrent one-event calls into batches, as a database's
@@ -141,8 +139,4 @@ func (c *coalescer) close() {
 		close(c.ended)
 	})
 	<-c.ended
-}
-
-func closedError() *sdk.Error {
-	return &sdk.Error{Tag: sdk.TagUnavailable, Code: "closed", Rule: "the engine is closing; nothing was recorded"}
 }

@@ -7,7 +7,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/meter"
@@ -25,8 +24,6 @@ type Config struct {
 	Store storage.Adapter
 	// Meters turn CloudEvents into usage. The zero set matches nothing.
 	Meters meter.Set
-	// Signed names the features that take negative quantities.
-	Signed map[string]bool
 	// Features says how features are measured, by name. One that is absent
 	// has the zero value.
 	Features map[string]Feature
@@ -38,6 +35,11 @@ type Config struct {
 	AttemptBudget int
 	// RecordTimeout bounds one call of Record. Zero: 15 s.
 	RecordTimeout time.Duration
+	// RecordConcurrency is how many calls of Record and Correct may run at the
+	// same time; one more is refused at once, with tag unavailable and code
+	// "overloaded". Zero: 64. Negative: any number. A [Bound] is not counted:
+	// it works on a connection that its caller holds.
+	RecordConcurrency int
 	// Coalesce is the number of flushers that gather concurrent one-event
 	// calls into batches. Zero: 1. Negative: every call has a transaction of
 	// its own.
@@ -84,7 +86,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, store: st, subjects: newSubjects(st)}
+	e := &Engine{cfg: cfg, store: st, subjects: newSubjects(st), calls: calls{limit: cfg.RecordConcurrency}}
 	if cfg.Coalesce > 0 {
 		e.gather = newCoalescer(e.recordGathered, cfg.Coalesce, meter.MaxBatchEvents, cfg.RecordTimeout)
 	}
@@ -97,6 +99,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RecordTimeout == 0 {
 		c.RecordTimeout = 15 * time.Second
+	}
+	if c.RecordConcurrency == 0 {
+		c.RecordConcurrency = 64
 	}
 	if c.Coalesce == 0 {
 		c.Coalesce = 1
@@ -140,33 +145,6 @@ func (e *Engine) Close() {
 		e.gather.close()
 	}
 	e.calls.close()
-}
-
-// calls counts the calls that are recording, so that Close can wait for them.
-type calls struct {
-	mu     sync.Mutex
-	closed bool
-	open   sync.WaitGroup
-}
-
-// begin reports whether a call may start; if so, end must follow.
-func (c *calls) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.open.Add(1)
-	return true
-}
-
-func (c *calls) end() { c.open.Done() }
-
-func (c *calls) close() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.open.Wait()
 }
 
 // silent is the observer of an engine without one.

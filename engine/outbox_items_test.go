@@ -13,7 +13,7 @@ import (
 // dropped; what an exporter ignores leads to nothing.
 func TestWhatBecomesOfAnEventAtItsExporter(t *testing.T) {
 	t.Parallel()
-	f := open(t, func(c *engine.Config) { c.Signed = map[string]bool{"tokens": true} })
+	f := open(t, func(c *engine.Config) { c.Features = map[string]engine.Feature{"tokens": {Signed: true}} })
 	p := plan(map[string]string{"tokens": "llm_tokens", "half": ""})
 	p.Ignore = []string{"debug"}
 	f.routes(p)

@@ -98,7 +98,7 @@ func promote(all []*prepared) []*prepared {
 }
 
 func (e *Engine) prepare(p *prepared) error {
-	rules := meter.Rules{Now: p.now, Signed: func(f string) bool { return e.cfg.Signed[f] }}
+	rules := e.rules(p.now)
 	switch {
 	case p.in.Plain != nil && p.in.Cloud == nil:
 		return p.plain(rules)

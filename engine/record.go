@@ -26,7 +26,8 @@ const staleRetries = 8
 // Invalid: an event breaks a rule; all broken rules are listed ([meter.Errors])
 // and nothing was written. Conflict: an id exists with other content; nothing
 // was written. Unavailable: the events may or may not be recorded; call again
-// with the same ids and, where the caller sets one, the same time.
+// with the same ids and, where the caller sets one, the same time. With code
+// "overloaded", too many calls ran at the same time and nothing was recorded.
 func (e *Engine) Record(ctx context.Context, events ...Event) ([]Result, error) {
 	return e.RecordBatch(ctx, plainBatch(events))
 }
@@ -41,6 +42,10 @@ func (e *Engine) Record(ctx context.Context, events ...Event) ([]Result, error) 
 func (e *Engine) RecordBatch(ctx context.Context, b Batch) ([]Result, error) {
 	start := e.cfg.Now()
 	defer func() { e.cfg.Observer.RecordTook(e.cfg.Now().Sub(start)) }()
+	if err := e.calls.begin(); err != nil {
+		return nil, err
+	}
+	defer e.calls.end()
 	if e.gather != nil && len(b.Inputs) == 1 {
 		r := e.gather.record(ctx, b.Inputs[0])
 		switch {
@@ -51,10 +56,6 @@ func (e *Engine) RecordBatch(ctx context.Context, b Batch) ([]Result, error) {
 		}
 		return []Result{r}, nil
 	}
-	if !e.calls.begin() {
-		return nil, closedError()
-	}
-	defer e.calls.end()
 	r := recorder{engine: e, store: e.store, subjects: e.subjects}
 	results, err := r.run(ctx, b)
 	e.observe(results)
@@ -286,8 +287,11 @@ func (e *Engine) entry(ev storage.Event, s subject, routes *routeView, now time.
 		ev.PeriodSource = storage.FromSubscription
 		ev.Plan, ev.PlanVersion = s.sub.Plan, s.sub.PlanVersion
 	}
-	return storage.Entry{Event: ev, Items: outbox.BuildItems(outbox.Enqueue{
+	items := outbox.BuildItems(outbox.Enqueue{
 		Event: ev, Routes: routes.Routes, Mappings: routes.mappings, Fields: routes.fields, Manifests: e.cfg.Manifests,
 		Customers: s.sub.Customers, AttemptBudget: e.cfg.AttemptBudget, Now: now,
-	})}
+	})
+	return storage.Entry{
+		Event: ev, Items: items, Signed: e.signed(routes, ev.Feature), Bucket: bucketOf(routes.features[ev.Feature], ev),
+	}
 }

@@ -212,7 +212,7 @@ func TestZeroQuantity(t *testing.T) {
 // Q7, P5: signed features take negatives, others refuse them.
 func TestSignedFeatures(t *testing.T) {
 	t.Parallel()
-	f := open(t, func(c *engine.Config) { c.Signed = map[string]bool{"credits": true} })
+	f := open(t, func(c *engine.Config) { c.Features = map[string]engine.Feature{"credits": {Signed: true}} })
 	down := plain("a", "-2.5")
 	down.Feature = "credits"
 	up := plain("b", "1")

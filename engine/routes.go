@@ -44,8 +44,13 @@ type RoutePlan struct {
 // exporter that moved to another account or mode are retired. Routes of
 // exporters without a plan are left alone: another host may serve them.
 //
+// It also stores the configured settings of features.
+//
 // It fails with tag conflict when two exporters would report one feature to
-// the same event of the same account: that would bill it twice.
+// the same event of the same account: that would bill it twice; and, with code
+// "signed_in_use", when a feature that has events would become signed or no
+// longer be. It fails with tag unsupported when a plan maps a feature whose
+// usage is not a sum of its events.
 func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.RouteSet, error) {
 	for range routeRetries {
 		set, err := e.store.routes.Routes(ctx)
@@ -54,6 +59,9 @@ func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.Ro
 		}
 		change := storage.RouteChange{Revision: set.Revision}
 		for _, p := range plans {
+			if err := e.exportable(p); err != nil {
+				return storage.RouteSet{}, err
+			}
 			if err := p.diff(set, &change); err != nil {
 				return storage.RouteSet{}, err
 			}
@@ -61,19 +69,41 @@ func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.Ro
 		if err := refuseShared(set, change); err != nil {
 			return storage.RouteSet{}, err
 		}
-		if len(change.Add) == 0 && len(change.Retire) == 0 {
+		e.featureChanges(set, &change)
+		if len(change.Add) == 0 && len(change.Retire) == 0 && len(change.Features) == 0 {
 			return set, nil
 		}
-		set, err = e.store.routes.ChangeRoutes(ctx, change)
+		changed, err := e.store.routes.ChangeRoutes(ctx, change)
 		if err == nil {
 			e.subjects.routes.Store(nil)
-			return set, nil
+			e.noteBuckets(ctx, set, change.Features)
+			return changed, nil
+		}
+		if errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: codeSignedInUse}) {
+			return storage.RouteSet{}, signedInUse(set, change.Features)
 		}
 		if !errors.Is(err, sdk.ErrConflict) {
 			return storage.RouteSet{}, fmt.Errorf("change routes: %w", err)
 		}
 	}
 	return storage.RouteSet{}, sdk.Unavailable("routes_moving", errors.New("other hosts kept changing routes"))
+}
+
+// exportable fails if a plan reports a feature of which a provider cannot be
+// told event by event. // Q8
+func (e *Engine) exportable(p RoutePlan) error {
+	for _, name := range slices.Sorted(maps.Keys(p.Features)) {
+		f := e.cfg.feature(name)
+		if f.Aggregation.Exportable() && !f.Buffered {
+			continue
+		}
+		rule := "a feature that adds up (sum or count), not " + string(f.Aggregation)
+		if f.Buffered {
+			rule = "a feature with source events; reporting a buffered one is not part of this version"
+		}
+		return &sdk.Error{Tag: sdk.TagUnsupported, Code: "not_exportable", Field: "mapping.features." + name, Rule: rule}
+	}
+	return nil
 }
 
 // diff adds to change what brings the stored routes to p.

@@ -33,6 +33,7 @@ type routeView struct {
 	storage.RouteSet
 	mappings map[string]storage.Mapping
 	fields   map[string]map[string]string
+	features map[string]storage.Feature
 }
 
 // subject is one tenant. The zero value is a tenant without a subscription.
@@ -54,7 +55,7 @@ func (s *subjects) routeSet(ctx context.Context) (*routeView, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read routes: %w", err)
 	}
-	view := &routeView{RouteSet: set, mappings: map[string]storage.Mapping{}, fields: map[string]map[string]string{}}
+	view := &routeView{RouteSet: set, mappings: map[string]storage.Mapping{}, fields: map[string]map[string]string{}, features: byName(set.Features)}
 	for _, m := range set.Mappings {
 		view.mappings[m.Version] = m
 		// One that cannot be read quarantines its items as payload_invalid.

@@ -213,12 +213,12 @@ func (h *Host) openEngine(ctx context.Context) error {
 		return err
 	}
 	cfg := engine.Config{
-		Store: h.store, Meters: meters, Signed: map[string]bool{}, Manifests: map[string]exporter.Manifest{},
-		AttemptBudget: s.Outbox.Attempts, RecordTimeout: time.Duration(s.Limits.RecordTimeout),
+		Store: h.store, Meters: meters, Features: map[string]engine.Feature{}, Manifests: map[string]exporter.Manifest{},
+		AttemptBudget: s.Outbox.Attempts, RecordTimeout: time.Duration(s.Limits.RecordTimeout), RecordConcurrency: s.Limits.RecordConcurrency,
 		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.metrics,
 	}
 	for name, f := range s.Features {
-		cfg.Signed[name] = f.Signed
+		cfg.Features[name] = engine.Feature{Signed: f.Signed}
 	}
 	var plans []engine.RoutePlan
 	for _, x := range h.exporters {
@@ -380,8 +380,8 @@ func (h *Host) Handler() http.Handler {
 	return api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
 		Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
-		MaxEvents: h.cfg.Settings.Limits.BatchEvents, Recording: h.cfg.Settings.Limits.RecordConcurrency,
-		Observer: h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
+		MaxEvents: h.cfg.Settings.Limits.BatchEvents,
+		Observer:  h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
 }
 

@@ -254,8 +254,8 @@ var clock = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 func TestRules(t *testing.T) {
 	t.Parallel()
 	e := meter.PlainEvent{ID: "a", Tenant: "t", Feature: "f", Quantity: decimal.MustParse("-1"), Time: clock}
-	signed := func(feature string) bool { return feature == "f" }
-	if errs := (meter.Rules{Now: clock, Signed: signed}).Plain(e); errs != nil {
+	signed := func(feature string) meter.FeatureRules { return meter.FeatureRules{Signed: feature == "f"} }
+	if errs := (meter.Rules{Now: clock, Feature: signed}).Plain(e); errs != nil {
 		t.Errorf("negative of a signed feature: %v", errs)
 	}
 	wide := e

@@ -63,7 +63,7 @@ func FuzzDecodePlain(f *testing.F) {
 			refused(t, err)
 			return
 		}
-		if errs := (meter.Rules{Now: e.Time, Signed: func(string) bool { return true }}).Plain(e); errs != nil || !json.Valid(body) {
+		if errs := (meter.Rules{Now: e.Time, Feature: func(string) meter.FeatureRules { return meter.FeatureRules{Signed: true} }}).Plain(e); errs != nil || !json.Valid(body) {
 			t.Fatalf("decoded, but: %v", errs)
 		}
 		if _, err := e.DedupeHash(); err != nil {

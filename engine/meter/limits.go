@@ -48,16 +48,27 @@ const FeatureRule = "a lower-case letter, then at most 62 lower-case letters, di
 // ValidFeature reports whether name can be the name of a feature.
 func ValidFeature(name string) bool { return featureName.MatchString(name) }
 
+// FeatureRules are the limits that one feature sets. The zero value is those of
+// a feature of which nothing is configured.
+type FeatureRules struct {
+	// Signed: it takes negative quantities.
+	Signed bool
+	// Buffered: it takes no events.
+	Buffered bool
+	// Required names a dimension that its events must have. Empty: none.
+	Required string
+}
+
 // Rules are the limits that depend on more than the event. The zero value knows
 // no clock and refuses every time: set Now. It is safe for concurrent use if
-// Signed is.
+// Feature is.
 type Rules struct {
 	// Now is the time of the call.
 	Now time.Time
 	// Future is how far after Now an event's time may be. Zero: DefaultFuture.
 	Future time.Duration
-	// Signed reports whether a feature takes negative quantities. Nil: none.
-	Signed func(feature string) bool
+	// Feature returns the rules of a feature. Nil: the zero value for each.
+	Feature func(name string) FeatureRules
 }
 
 // Plain checks every limit on e, those that the decoder checked included, so
@@ -70,10 +81,25 @@ func (r Rules) Plain(e PlainEvent) Errors {
 	if _, err := decimal.Parse(e.Quantity.String()); err != nil {
 		errs.note("quantity", err)
 	}
-	if e.Quantity.Sign() < 0 && !r.signed(e.Feature) {
+	f := r.feature(e.Feature)
+	if e.Quantity.Sign() < 0 && !f.Signed {
 		errs.add("quantity", negativeRule)
 	}
+	if f.Buffered {
+		errs.buffered()
+	}
+	if _, has := e.Dimensions[f.Required]; f.Required != "" && !has {
+		errs.add("dimensions."+f.Required, "required: the feature counts its distinct values")
+	}
 	return errs
+}
+
+// buffered notes that a feature takes no events.
+func (e *Errors) buffered() {
+	*e = append(*e, &sdk.Error{
+		Tag: sdk.TagInvalid, Code: "feature_buffered", Field: "feature",
+		Rule: "a feature with source events: usage of a buffered one is tracked, not recorded",
+	})
 }
 
 // CloudEvent checks every limit on e, as Plain does.
@@ -90,14 +116,23 @@ const negativeRule = "not negative, unless the feature is signed"
 func (r Rules) Measurements(ms []Measurement) Errors {
 	var errs Errors
 	for _, m := range ms {
-		if m.Quantity.Sign() < 0 && !r.signed(m.Feature) {
+		f := r.feature(m.Feature)
+		if m.Quantity.Sign() < 0 && !f.Signed {
 			errs.add(m.Path, negativeRule)
+		}
+		if f.Buffered && !errs.has("feature") {
+			errs.buffered()
 		}
 	}
 	return errs
 }
 
-func (r Rules) signed(feature string) bool { return r.Signed != nil && r.Signed(feature) }
+func (r Rules) feature(name string) FeatureRules {
+	if r.Feature == nil {
+		return FeatureRules{}
+	}
+	return r.Feature(name)
+}
 
 func (r Rules) clock(errs *Errors, t time.Time) {
 	future := r.Future

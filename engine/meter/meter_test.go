@@ -104,7 +104,7 @@ func TestMeasurementsSign(t *testing.T) {
 		{Feature: "tokens", Quantity: decimal.MustParse("-1"), Path: "data.t"},
 		{Feature: "zero", Path: "data.z"},
 	}
-	rules := meter.Rules{Now: clock, Signed: func(f string) bool { return f == "credit" }}
+	rules := meter.Rules{Now: clock, Feature: func(f string) meter.FeatureRules { return meter.FeatureRules{Signed: f == "credit"} }}
 	if diff := cmp.Diff([]string{"data.t"}, fields(t, rules.Measurements(ms).Err())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

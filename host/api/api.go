@@ -35,9 +35,6 @@ type Config struct {
 	MaxBody int64
 	// MaxEvents bounds the events of one request. Zero: 500, as above.
 	MaxEvents int
-	// Recording bounds the requests that record at the same time; one more is
-	// answered unavailable at once. Zero: 64.
-	Recording int
 	// RequestTimeout bounds one request. Zero: 30 s.
 	RequestTimeout time.Duration
 	Logger         *slog.Logger
@@ -45,9 +42,8 @@ type Config struct {
 
 // server holds the handlers.
 type server struct {
-	cfg     Config
-	mux     *http.ServeMux
-	permits chan struct{}
+	cfg Config
+	mux *http.ServeMux
 }
 
 // New returns the handler of the whole API.
@@ -58,9 +54,6 @@ func New(cfg Config) http.Handler {
 	if cfg.MaxEvents == 0 {
 		cfg.MaxEvents = meter.MaxBatchEvents
 	}
-	if cfg.Recording == 0 {
-		cfg.Recording = 64
-	}
 	if cfg.RequestTimeout == 0 {
 		cfg.RequestTimeout = 30 * time.Second
 	}
@@ -68,7 +61,7 @@ func New(cfg Config) http.Handler {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	mux := http.NewServeMux()
-	s := &server{cfg: cfg, mux: mux, permits: make(chan struct{}, cfg.Recording)}
+	s := &server{cfg: cfg, mux: mux}
 	mux.HandleFunc("POST /v1/events", s.postEvents)
 	mux.HandleFunc("GET /v1/events", s.listEvents)
 	mux.HandleFunc("GET /v1/events/{id...}", s.getEvent)

@@ -52,14 +52,6 @@ func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	// Taken only now: a client that sends slowly must not hold a place.
-	select {
-	case s.permits <- struct{}{}:
-		defer func() { <-s.permits }()
-	default:
-		s.fail(w, r, overloaded())
-		return
-	}
 	items, single, err := decodeEvents(r.Header, body)
 	if all := meter.AsErrors(err); len(items) > s.cfg.MaxEvents || (len(all) == 1 && all[0].Field == "events") {
 		err = &sdk.Error{
@@ -81,11 +73,6 @@ func (s *server) postEvents(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusMultiStatus
 	}
 	writeJSON(w, status, answer)
-}
-
-// overloaded is the answer when all permits are out: nothing was tried.
-func overloaded() error {
-	return &sdk.Error{Tag: sdk.TagUnavailable, Code: "overloaded", Rule: "fewer requests at the same time; nothing was recorded"}
 }
 
 // record records what was decoded and puts the results of both in order. What

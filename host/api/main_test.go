@@ -38,6 +38,13 @@ type service struct {
 func serve(t testing.TB, change ...func(*api.Config)) *service {
 	t.Helper()
 	handler, s := build(t, change...)
+	return s.start(handler)
+}
+
+// start puts a server in front of a handler.
+func (s *service) start(handler http.Handler) *service {
+	s.t.Helper()
+	t := s.t
 	srv := httptest.NewServer(handler)
 	t.Cleanup(srv.Close)
 	s.url, s.client = srv.URL, srv.Client()
@@ -47,6 +54,12 @@ func serve(t testing.TB, change ...func(*api.Config)) *service {
 
 // build returns the handler itself.
 func build(t testing.TB, change ...func(*api.Config)) (http.Handler, *service) {
+	t.Helper()
+	return buildOver(t, func(*engine.Config) {}, change...)
+}
+
+// buildOver is build with an engine whose configuration change edits.
+func buildOver(t testing.TB, edit func(*engine.Config), change ...func(*api.Config)) (http.Handler, *service) {
 	t.Helper()
 	now := func() time.Time { return noon }
 	st, err := sqlite.Open(context.Background(), sqlite.Config{Path: filepath.Join(t.TempDir(), "fencepost.db"), Migrate: true, Now: now, LockWait: -1})
@@ -61,9 +74,11 @@ func build(t testing.TB, change ...func(*api.Config)) (http.Handler, *service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(engine.Config{Store: st, Meters: meters, Now: now, Manifests: map[string]exporter.Manifest{
+	settings := engine.Config{Store: st, Meters: meters, Now: now, Manifests: map[string]exporter.Manifest{
 		"stripe": {Name: "stripe", MappingKeys: []string{"event_name"}, Values: exporter.ValueDomain{MaxDecimals: -1}},
-	}})
+	}}
+	edit(&settings)
+	e, err := engine.New(settings)
 	if err != nil {
 		t.Fatal(err)
 	}

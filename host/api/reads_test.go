@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host/api"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -365,11 +366,18 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// serveOne starts an API whose engine records one call at a time.
+func serveOne(t *testing.T) *service {
+	t.Helper()
+	handler, s := buildOver(t, func(c *engine.Config) { c.RecordConcurrency = 1 })
+	return s.start(handler)
+}
+
 // One more request than may record at a time is told so at once, and nothing of
 // it is recorded.
 func TestOverload(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *api.Config) { c.Recording = 1 })
+	s := serveOne(t)
 	held, release := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -410,7 +418,7 @@ func TestOverload(t *testing.T) {
 // A client that sends slowly keeps nobody from recording (T10).
 func TestSlowBodyHoldsNoPlace(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *api.Config) { c.Recording = 1 })
+	s := serveOne(t)
 	body, write := io.Pipe()
 	began := make(chan struct{})
 	var wg sync.WaitGroup

@@ -47,7 +47,7 @@ func newEngine(b *testing.B, coalesce int) *engine.Engine {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = store.Close() })
-	e, err := engine.New(engine.Config{Store: store, Coalesce: coalesce})
+	e, err := engine.New(engine.Config{Store: store, Coalesce: coalesce, RecordConcurrency: -1})
 	if err != nil {
 		b.Fatal(err)
 	}
