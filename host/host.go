@@ -218,7 +218,10 @@ func (h *Host) openEngine(ctx context.Context) error {
 		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.metrics,
 	}
 	for name, f := range s.Features {
-		cfg.Features[name] = engine.Feature{Signed: f.Signed}
+		dimensions, kept := f.BucketDimensions()
+		cfg.Features[name] = engine.Feature{
+			Buffered: f.Buffered(), Signed: f.Signed, Buckets: kept, BucketDimensions: dimensions,
+		}
 	}
 	var plans []engine.RoutePlan
 	for _, x := range h.exporters {

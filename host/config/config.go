@@ -48,14 +48,6 @@ type Meter struct {
 	Dimensions  map[string]string `yaml:"dimensions"`
 }
 
-// Feature says where a feature's usage comes from.
-type Feature struct {
-	Source  string `yaml:"source"` // events
-	Signed  bool   `yaml:"signed"` // allows negative quantities
-	Cutover string `yaml:"cutover"`
-	Buckets any    `yaml:"buckets"`
-}
-
 // Exporter is one destination for usage.
 type Exporter struct {
 	Name         string            `yaml:"name"`
@@ -184,16 +176,9 @@ func (c Config) MeterSet() (meter.Set, error) {
 // expects defaults to be filled in. The first broken rule is returned, tagged
 // invalid, with the path of the key.
 func (c Config) Validate() error {
-	if _, err := c.MeterSet(); err != nil {
+	meters, err := c.MeterSet()
+	if err != nil {
 		return err
-	}
-	for _, name := range sortedKeys(c.Features) {
-		if !meter.ValidFeature(name) {
-			return sdk.Invalid("features", "names of features: "+meter.FeatureRule)
-		}
-		if err := c.Features[name].validate("features." + name); err != nil {
-			return err
-		}
 	}
 	seen := map[string]bool{}
 	for i, e := range c.Exporters {
@@ -205,6 +190,9 @@ func (c Config) Validate() error {
 			return sdk.Invalid(path+".name", "no two exporters share a name")
 		}
 		seen[e.Name] = true
+	}
+	if err := c.validateFeatures(meters); err != nil {
+		return err
 	}
 	if c.Console.Mode != "read-only" {
 		return unsupported("console.mode", "read-only, the only mode of this version")
@@ -262,20 +250,6 @@ func (c Config) validateNumbers() error {
 		return sdk.Invalid("limits.record_concurrency", "at least 1")
 	case time.Duration(c.Limits.RecordTimeout) < time.Millisecond:
 		return sdk.Invalid("limits.record_timeout", "at least 1ms")
-	}
-	return nil
-}
-
-func (f Feature) validate(path string) error {
-	switch {
-	case f.Source == "buffered":
-		return unsupported(path+".source", "only events is part of this version")
-	case f.Source != "" && f.Source != "events":
-		return sdk.Invalid(path+".source", "events or buffered")
-	case f.Cutover != "":
-		return unsupported(path+".cutover", "cutover is not part of this version")
-	case f.Buckets != nil:
-		return unsupported(path+".buckets", "buckets are not part of this version")
 	}
 	return nil
 }
@@ -348,7 +322,7 @@ func (m Mapping) validate(path string) error {
 	return nil
 }
 
-func unsupported(field, rule string) error {
+func unsupported(field, rule string) *sdk.Error {
 	return &sdk.Error{Tag: sdk.TagUnsupported, Field: field, Rule: rule}
 }
 
