@@ -34,6 +34,8 @@ func (o *observer) Recorded(outcome string, n int) {
 	o.counts[outcome] += n
 }
 
+func (o *observer) FlushTook(time.Duration) {}
+
 func (o *observer) RecordTook(time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

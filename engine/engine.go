@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/fencepost/fencepost/engine/buffer"
 	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -44,6 +45,8 @@ type Config struct {
 	// calls into batches. Zero: 1. Negative: every call has a transaction of
 	// its own.
 	Coalesce int
+	// Buffer says how usage that [Engine.Track] counts is kept and written.
+	Buffer Buffer
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Logger receives what an operator should know. Nil: discarded.
@@ -58,6 +61,8 @@ type Observer interface {
 	Recorded(outcome string, n int)
 	// RecordTook notes the time of one call.
 	RecordTook(d time.Duration)
+	// FlushTook notes the time in which one batch of counters was written.
+	FlushTook(d time.Duration)
 }
 
 // Engine records and reads usage. It is safe for concurrent use.
@@ -67,6 +72,8 @@ type Engine struct {
 	subjects *subjects
 	gather   *coalescer
 	calls    calls
+	counters *buffer.Counters // nil if the store has none
+	flusher  flusher
 }
 
 // stores are the capabilities that recording needs.
@@ -90,6 +97,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Coalesce > 0 {
 		e.gather = newCoalescer(e.recordGathered, cfg.Coalesce, meter.MaxBatchEvents, cfg.RecordTimeout)
 	}
+	e.startCounting()
 	return e, nil
 }
 
@@ -106,6 +114,7 @@ func (c Config) withDefaults() Config {
 	if c.Coalesce == 0 {
 		c.Coalesce = 1
 	}
+	c.Buffer = c.Buffer.withDefaults()
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -139,12 +148,15 @@ func capabilities(a storage.Adapter) (stores, error) {
 
 // Close waits for what is being recorded and refuses what comes later, with tag
 // unavailable and code "closed". It does not close the store, and concerns
-// neither reading nor a [Bound]. It may be called more than once.
+// neither reading nor a [Bound]. What was tracked is written; see
+// [Engine.StopTracking], which a program that tracks calls first, to bound the
+// time and to hear of what could not be. It may be called more than once.
 func (e *Engine) Close() {
 	if e.gather != nil {
 		e.gather.close()
 	}
 	e.calls.close()
+	e.stopCounting()
 }
 
 // silent is the observer of an engine without one.
@@ -152,6 +164,7 @@ type silent struct{}
 
 func (silent) Recorded(string, int)     {}
 func (silent) RecordTook(time.Duration) {}
+func (silent) FlushTook(time.Duration)  {}
 
 // Bound is an engine that records inside a transaction of its caller. What it
 // answers is conditional until the caller commits: a rollback leaves nothing,

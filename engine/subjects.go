@@ -109,6 +109,18 @@ func (s *subjects) of(ctx context.Context, names []string) (map[string]subject, 
 	return out, nil
 }
 
+// check drops tenants that are remembered with another revision than now says;
+// one that is absent there has none.
+func (s *subjects) check(now map[string]int64, tenants []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range tenants {
+		if known, ok := s.tenants[t]; ok && known.sub.Revision != now[t] {
+			delete(s.tenants, t)
+		}
+	}
+}
+
 // forget drops what a store called stale.
 func (s *subjects) forget(st *storage.Stale) {
 	if st.Routes {

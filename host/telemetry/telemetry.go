@@ -35,6 +35,7 @@ type Metrics struct {
 	egress         metric.Int64Counter
 	lied           metric.Int64Counter
 	paused         metric.Float64Counter
+	flush          metric.Float64Histogram
 
 	mu    sync.Mutex
 	stats storage.OutboxStats
@@ -79,6 +80,7 @@ func (m *Metrics) instruments(mt metric.Meter) error {
 	m.recordDuration = seconds("fencepost.record.duration", "Time of one Record call.")
 	m.deliver = seconds("fencepost.outbox.deliver.duration", "Time from claim to outcome of one item, by the state it landed in.")
 	m.stale = counter("fencepost.outbox.stale_worker", "Conditional updates that changed nothing because the lease was lost.")
+	m.flush = seconds("fencepost.counter.flush.duration", "Time of writing one batch of counters.")
 	m.pluginCalls = counter("fencepost.plugin.calls", "Calls into plugins by outcome.")
 	m.pluginDuration = seconds("fencepost.plugin.duration", "Time of one call into a plugin.")
 	m.egress = counter("fencepost.egress.requests", "Requests sent for plugins by what the host saw.")
@@ -148,6 +150,14 @@ func (m *Metrics) RecordTook(d time.Duration) {
 		return
 	}
 	m.recordDuration.Record(context.Background(), d.Seconds())
+}
+
+// FlushTook notes the time of writing one batch of counters.
+func (m *Metrics) FlushTook(d time.Duration) {
+	if m == nil {
+		return
+	}
+	m.flush.Record(context.Background(), d.Seconds())
 }
 
 // Delivered notes that an item of an exporter landed in a state.

@@ -273,3 +273,31 @@ func (d *Decimal) UnmarshalJSON(b []byte) error {
 	*d = v
 	return nil
 }
+
+// Small returns d as mantissa × 10^−scale where the mantissa is at most 2^40 in
+// size, and whether it is. Counters that add up many small quantities can then
+// do so on machine words, exactly.
+func (d Decimal) Small() (mantissa int64, scale int, ok bool) {
+	negative, hi, lo, places, ok := d.d.ToHiLo()
+	if !ok || hi != 0 || lo > 1<<40 {
+		return 0, 0, false
+	}
+	mantissa = int64(lo)
+	if negative {
+		mantissa = -mantissa
+	}
+	return mantissa, int(places), true
+}
+
+// FromScaled returns mantissa × 10^−scale. A scale outside 0 to MaxDecimals is
+// a mistake of the caller and panics.
+func FromScaled(mantissa int64, scale int) Decimal {
+	if scale < 0 || scale > MaxDecimals {
+		panic("decimal: scale out of range")
+	}
+	d, err := udecimal.NewFromInt64(mantissa, uint8(scale))
+	if err != nil {
+		panic("decimal: " + err.Error())
+	}
+	return Decimal{d}
+}
