@@ -27,16 +27,13 @@ func Schema(t testing.TB) (dsn, schema string) {
 	t.Helper()
 	base := os.Getenv(Env)
 	if base == "" {
-		if os.Getenv("FENCEPOST_TEST_STRICT") != "" {
-			t.Fatalf("%s is not set", Env)
-		}
-		t.Skipf("%s is not set: run make test, which starts a server", Env)
+		missing(t, "%s is not set: run make test, which starts a server", Env)
 	}
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails since Go 1.24
 	schema = "t_" + hex.EncodeToString(b[:])
-	exec(t, base, "CREATE SCHEMA "+schema)
-	t.Cleanup(func() { exec(t, base, "DROP SCHEMA "+schema+" CASCADE") })
+	execute(t, base, "CREATE SCHEMA "+schema)
+	t.Cleanup(func() { execute(t, base, "DROP SCHEMA "+schema+" CASCADE") })
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatalf("%s: %v", Env, err)
@@ -47,7 +44,7 @@ func Schema(t testing.TB) (dsn, schema string) {
 	return u.String(), schema
 }
 
-func exec(t testing.TB, dsn, sql string) {
+func execute(t testing.TB, dsn, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
