@@ -33,6 +33,7 @@ const (
 	stripeGo   = "github.com/stripe/stripe-go/v79"
 	wazero     = "github.com/tetratelabs/wazero"
 	sqlite     = "zombiezen.com/go/sqlite"
+	pgx        = "github.com/jackc"
 )
 
 var (
@@ -42,7 +43,7 @@ var (
 		sqlite, "modernc.org", "golang.org/x/sys", "golang.org/x/exp", "github.com/dustin/go-humanize",
 		"github.com/google/uuid", "github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft",
 	}
-	technologies = []string{wazero, sqlite, "modernc.org", stripeGo, "github.com/jackc/pgx", "github.com/hashicorp/go-plugin", "github.com/redis/go-redis"}
+	technologies = []string{wazero, sqlite, "modernc.org", stripeGo, pgx, "github.com/hashicorp/go-plugin", "github.com/redis/go-redis"}
 )
 
 func rooms() []room {
@@ -54,11 +55,12 @@ func rooms() []room {
 		{dir: "plugins/sdk", only: []string{decimal, wire}, env: wasip1},
 		{dir: "migrations", only: []string{}},
 		{dir: "plugins/storage/sqlite", only: append([]string{sdk, migrations, decimal}, sqliteStack...)},
+		{dir: "plugins/storage/postgres", only: []string{sdk, migrations, decimal, pgx, "golang.org/x/sync", "golang.org/x/text"}},
 		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}},
 		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}, env: wasip1},
-		{dir: "host", never: []string{sqlite, "modernc.org", stripeGo, internal, module + "/cmd", module + "/plugins/storage", module + "/plugins/exporters"}},
+		{dir: "host", never: []string{sqlite, "modernc.org", pgx, stripeGo, internal, module + "/cmd", module + "/plugins/storage", module + "/plugins/exporters"}},
 		{dir: "host/carrier", never: []string{module + "/engine", internal}},
-		{dir: "outpost", never: append([]string{module + "/host", internal}, sqlite, wazero, stripeGo)},
+		{dir: "outpost", never: append([]string{module + "/host", internal}, sqlite, pgx, wazero, stripeGo)},
 		// Test support stands on the standard library where it can: what it
 		// reached, every test would.
 		{dir: "internal/stripedouble", never: append([]string{module + "/host", module + "/engine", module + "/plugins/exporters"}, technologies...)},
@@ -98,7 +100,7 @@ func TestOneRoomPerTechnology(t *testing.T) {
 		sqlite:                           {module + "/plugins/storage/sqlite", module + "/examples"}, // an embedder's own transaction
 		stripeGo:                         {module + "/plugins/exporters/stripe"},
 		"github.com/hashicorp/go-plugin": {module + "/host/carrier/process", module + "/plugins/sdk/guest"},
-		"github.com/jackc/pgx":           {module + "/plugins/storage/postgres", module + "/internal/pgtest"},
+		pgx:                              {module + "/plugins/storage/postgres", module + "/internal/pgtest"},
 		"github.com/redis/go-redis":      {module + "/outpost"},
 		"github.com/spf13/cobra":         {module + "/cmd"},
 		"github.com/vbauerster/mpb":      {module + "/cmd"},

@@ -79,7 +79,7 @@ CREATE INDEX fencepost_events_corrections
 CREATE TABLE {schema}.fencepost_tombstones (
   tenant_key  text        COLLATE "C" NOT NULL,
   event_id    text        COLLATE "C" NOT NULL,
-  seq         bigint      NOT NULL,
+  seq         bigint      NOT NULL UNIQUE,
   feature     text        COLLATE "C" NOT NULL,
   dedupe_hash bytea       NOT NULL CHECK (length(dedupe_hash) = 32),
   pruned_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -169,6 +169,13 @@ CREATE TABLE {schema}.fencepost_bucket_seals (
   PRIMARY KEY (tenant_key, feature, generation)
 );
 
+-- before and seq rise with the generation.
+CREATE UNIQUE INDEX fencepost_bucket_seals_before
+  ON {schema}.fencepost_bucket_seals (tenant_key, feature, before);
+
+CREATE INDEX fencepost_bucket_seals_seq
+  ON {schema}.fencepost_bucket_seals (tenant_key, feature, seq, generation);
+
 CREATE TABLE {schema}.fencepost_counters (
   tenant_key   text           COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
   feature      text           COLLATE "C" NOT NULL CHECK (feature <> ''),
@@ -212,6 +219,7 @@ CREATE TABLE {schema}.fencepost_features (
   feature    text        COLLATE "C" PRIMARY KEY CHECK (feature <> ''),
   signed     boolean     NOT NULL,
   buckets    text[],
+  revision   bigint      NOT NULL,
   updated_at timestamptz NOT NULL
 );
 

@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// position is a place in the order of (time, item). The zero value is before
+// everything.
+type position struct {
+	at   time.Time
+	item int64
+}
+
+func (p position) compare(q position) int {
+	return cmp.Or(p.at.Compare(q.at), cmp.Compare(p.item, q.item))
+}
+
+// time is the position's time as a parameter.
+func (p position) time() pgtype.Timestamptz {
+	if p.at.IsZero() {
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return pgtype.Timestamptz{Time: p.at, Valid: true}
+}
+
+// hintLife is how long a hint is believed. What it hides (an item that
+// committed late, came back early, or was let go by a claim that failed) waits
+// no longer than this.
+const hintLife = time.Second
+
+// hints remember, by set of routes, where the claims of this process have got
+// to: the index entries before that are of items that are gone, and while some
+// old snapshot is open nothing can remove them. A hint only says where to look
+// first. The zero value knows nothing. Safe for concurrent use.
+type hints struct {
+	mu     sync.Mutex
+	routes map[string]*hint
+}
+
+// hint is what is known of one set of routes.
+type hint struct {
+	until   time.Time
+	pending position
+	// leased: no lease of these routes expired before this time.
+	leased time.Time
+	// serial: some of their items have serial keys.
+	serial bool
+}
+
+func routesKey(routes []int64) string { return fmt.Sprint(routes) }
+
+// get answers what is known at now.
+func (h *hints) get(routes []int64, now time.Time) hint {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.entry(routes)
+	if !now.Before(k.until) {
+		*k = hint{until: now.Add(hintLife), serial: k.serial}
+	}
+	return *k
+}
+
+// entry needs the mutex.
+func (h *hints) entry(routes []int64) *hint {
+	key := routesKey(routes)
+	k := h.routes[key]
+	if k == nil {
+		k = &hint{}
+		if h.routes == nil {
+			h.routes = map[string]*hint{}
+		}
+		h.routes[key] = k
+	}
+	return k
+}
+
+// put stores what a claim that began with old has found, unless the hint was
+// begun anew meanwhile. A zero position starts over.
+func (h *hints) put(routes []int64, old, found hint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.entry(routes)
+	if !k.until.Equal(old.until) {
+		return
+	}
+	switch {
+	case found.pending == (position{}):
+		k.pending = position{}
+	case k.pending.compare(found.pending) < 0:
+		k.pending = found.pending
+	}
+	if found.leased.After(k.leased) {
+		k.leased = found.leased
+	}
+}
+
+// setSerial notes that items of these routes have serial keys.
+func (h *hints) setSerial(routes []int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entry(routes).serial = true
+}
+
+// forget is told that items may have become due before what was seen.
+func (h *hints) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range h.routes {
+		k.until = time.Time{}
+	}
+}

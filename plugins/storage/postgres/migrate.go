@@ -1,0 +1,262 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost/fencepost/migrations"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+const migrateHint = "run fencepost migrate up"
+
+const (
+	qSchemaExists    query = "schema_exists"
+	qSchemaCreate    query = "schema_create"
+	qMigrationsTable query = "migrations_table"
+	qMigrationsExist query = "migrations_exist"
+	qMigrations      query = "migrations"
+	qMigrationInsert query = "migration_insert"
+)
+
+// migrateTimeout bounds a migration whose context has no deadline.
+const migrateTimeout = 15 * time.Minute
+
+// schemaError is why the schema cannot be used.
+type schemaError struct{ err *sdk.Error }
+
+// schemaProblem answers the reason, or nil.
+func (a *Adapter) schemaProblem() error {
+	if p := a.schemaErr.Load(); p != nil {
+		return p.err
+	}
+	return nil
+}
+
+func (a *Adapter) setSchemaProblem(e *sdk.Error) {
+	if e == nil {
+		a.schemaErr.Store(nil)
+		return
+	}
+	a.schemaErr.Store(&schemaError{e})
+}
+
+// migration is a numbered file.
+type migration struct {
+	storage.Migration
+	sql string
+}
+
+// knownMigrations reads the embedded files, in order.
+func knownMigrations() ([]migration, error) {
+	files, err := fs.Glob(migrations.FS, "postgres/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	all := make([]migration, 0, len(files))
+	for _, file := range files {
+		base := strings.TrimSuffix(strings.TrimPrefix(file, "postgres/"), ".sql")
+		number, name, _ := strings.Cut(base, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("migration %s: %w", file, err)
+		}
+		text, err := fs.ReadFile(migrations.FS, file)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(text)
+		all = append(all, migration{
+			Migration: storage.Migration{Version: version, Name: name, Checksum: hex.EncodeToString(sum[:])},
+			sql:       string(text),
+		})
+	}
+	slices.SortFunc(all, func(a, b migration) int { return cmp.Compare(a.Version, b.Version) })
+	return all, nil
+}
+
+// appliedMigrations reads the bookkeeping; a store without it has none.
+func appliedMigrations(ctx context.Context, t *tx) ([]storage.Migration, error) {
+	var exists bool
+	if err := t.row(ctx, qMigrationsExist, []any{&exists}); err != nil || !exists {
+		return nil, err
+	}
+	var all []storage.Migration
+	err := t.each(ctx, qMigrations, func(rows pgx.Rows) error {
+		var m storage.Migration
+		if err := rows.Scan(&m.Version, &m.Name, &m.Checksum, &m.AppliedAt); err != nil {
+			return err
+		}
+		m.AppliedAt = m.AppliedAt.UTC()
+		all = append(all, m)
+		return nil
+	})
+	return all, err
+}
+
+// compareSchema says what is missing, and refuses what this version of the
+// adapter did not write.
+func compareSchema(known []migration, applied []storage.Migration) (missing []migration, _ *sdk.Error) {
+	byVersion := make(map[int]storage.Migration, len(applied))
+	for _, m := range applied {
+		byVersion[m.Version] = m
+	}
+	for _, m := range known {
+		got, ok := byVersion[m.Version]
+		delete(byVersion, m.Version)
+		switch {
+		case !ok:
+			missing = append(missing, m)
+		case got.Checksum != m.Checksum:
+			return nil, &sdk.Error{
+				Tag: sdk.TagInvalid, Code: "schema_changed", Field: dsnField,
+				Rule: fmt.Sprintf("a store whose migration %d (%s) is the released one", m.Version, m.Name),
+				Hint: "the store was migrated by a build that was never released; restore a backup",
+			}
+		}
+	}
+	for version := range byVersion {
+		return nil, &sdk.Error{
+			Tag: sdk.TagUnsupported, Code: "schema_newer", Field: dsnField,
+			Rule: fmt.Sprintf("a store of at most schema version %d, not %d", len(known), version),
+			Hint: "a newer fencepost has migrated this store; run that version",
+		}
+	}
+	return missing, nil
+}
+
+// checkSchema compares without changing anything, and remembers the answer for
+// every later call. Its error is a failure to look.
+func (a *Adapter) checkSchema(ctx context.Context) error {
+	applied, err := a.applied(ctx, "check schema")
+	if err != nil {
+		return err
+	}
+	known, err := knownMigrations()
+	if err != nil {
+		return storeError(ctx, "check schema", err)
+	}
+	missing, problem := compareSchema(known, applied)
+	if problem == nil && len(missing) > 0 {
+		code, rule := "schema_missing", "a database with the fencepost schema"
+		if len(missing) < len(known) {
+			code, rule = "schema_outdated", fmt.Sprintf("a store of schema version %d", len(known))
+		}
+		problem = &sdk.Error{Tag: sdk.TagInvalid, Code: code, Field: dsnField, Rule: rule, Hint: migrateHint}
+	}
+	a.setSchemaProblem(problem)
+	return nil
+}
+
+func (a *Adapter) applied(ctx context.Context, op string) (all []storage.Migration, err error) {
+	err = ownTx{a}.reading(ctx, op, reading{pool: healthPool}, func(ctx context.Context, t *tx) (err error) {
+		all, err = appliedMigrations(ctx, t)
+		return err
+	})
+	return all, err
+}
+
+// MigrationStatus lists every migration that this adapter knows or that the
+// store carries, by version.
+func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, error) {
+	const op = "migration status"
+	known, err := knownMigrations()
+	if err != nil {
+		return nil, storeError(ctx, op, err)
+	}
+	all, err := a.applied(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	applied := len(all)
+	for _, m := range known {
+		if !slices.ContainsFunc(all[:applied], func(x storage.Migration) bool { return x.Version == m.Version }) {
+			all = append(all, m.Migration)
+		}
+	}
+	slices.SortFunc(all, func(a, b storage.Migration) int { return cmp.Compare(a.Version, b.Version) })
+	return all, nil
+}
+
+// Migrate applies what is missing, all of it in one transaction, and answers
+// what it applied. Two hosts that migrate at once take turns. The schema is
+// created if it does not exist. A store with a newer migration is unsupported,
+// code "schema_newer"; one with a changed migration is invalid, code
+// "schema_changed"; neither is touched.
+func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
+	const op = "migrate"
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, migrateTimeout)
+		defer cancel()
+	}
+	known, err := knownMigrations()
+	if err != nil {
+		return nil, storeError(ctx, op, err)
+	}
+	var done []storage.Migration
+	err = ownTx{a}.transact(ctx, op, writing{pool: healthPool}, func(ctx context.Context, t *tx) (err error) {
+		if err := t.tryExclusive(ctx, lockClassMigrate); err != nil {
+			return err
+		}
+		done, err = a.migrate(ctx, t, known)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.setSchemaProblem(nil)
+	return done, nil
+}
+
+func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration) (done []storage.Migration, err error) {
+	var exists bool
+	if err := t.row(ctx, qSchemaExists, []any{&exists}, a.target.schema); err != nil {
+		return nil, err
+	}
+	if !exists {
+		if _, err := t.exec(ctx, qSchemaCreate); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := t.exec(ctx, qMigrationsTable); err != nil {
+		return nil, err
+	}
+	applied, err := appliedMigrations(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	missing, problem := compareSchema(known, applied)
+	if problem != nil {
+		a.setSchemaProblem(problem)
+		return nil, problem
+	}
+	for _, m := range missing {
+		if err := t.script(ctx, withSchema(m.sql, a.target.schema)); err != nil {
+			return nil, fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
+		}
+		if err := t.row(ctx, qMigrationInsert, []any{&m.AppliedAt}, m.Version, m.Name, m.Checksum); err != nil {
+			return nil, err
+		}
+		m.AppliedAt = m.AppliedAt.UTC()
+		done = append(done, m.Migration)
+	}
+	return done, nil
+}
+
+// script runs statements without values. Only migrations do.
+func (t *tx) script(ctx context.Context, text string) error {
+	return t.q.(*pgxpool.Conn).Conn().PgConn().Exec(ctx, text).Close()
+}

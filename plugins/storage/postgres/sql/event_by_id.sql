@@ -1,0 +1,5 @@
+SELECT seq, tenant_key, event_id, feature, quantity::text, effect::text, kind, reverses, original_event_id,
+       occurred_at, period_start, period_end, period_source, plan, plan_version, dimensions, metadata,
+       payload_hash, dedupe_hash, recorded_at
+FROM {schema}.fencepost_events
+WHERE tenant_key = $1 AND event_id = $2

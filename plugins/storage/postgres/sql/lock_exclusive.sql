@@ -1,0 +1,1 @@
+SELECT current_setting('transaction_isolation'), pg_advisory_xact_lock($1::int, $2::int)

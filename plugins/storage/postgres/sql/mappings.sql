@@ -1,0 +1,1 @@
+SELECT version, label, content FROM {schema}.fencepost_mappings ORDER BY version

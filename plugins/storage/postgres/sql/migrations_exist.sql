@@ -1,0 +1,1 @@
+SELECT to_regclass('{schema}.fencepost_migrations') IS NOT NULL

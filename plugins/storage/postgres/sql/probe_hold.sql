@@ -1,0 +1,1 @@
+UPDATE {schema}.fencepost_meta SET value = value + 1 WHERE key = 'probe' RETURNING value

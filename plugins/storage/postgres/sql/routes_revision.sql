@@ -1,0 +1,1 @@
+SELECT value FROM {schema}.fencepost_meta WHERE key = 'routes_revision'

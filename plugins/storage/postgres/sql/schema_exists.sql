@@ -1,0 +1,1 @@
+SELECT to_regnamespace($1::text) IS NOT NULL

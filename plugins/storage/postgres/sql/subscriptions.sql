@@ -1,0 +1,2 @@
+SELECT tenant_key, plan, plan_version, anchor, interval_unit, timezone, customers, revision, updated_at
+FROM {schema}.fencepost_subscriptions WHERE tenant_key > $1 ORDER BY tenant_key LIMIT $2
