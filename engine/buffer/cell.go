@@ -57,6 +57,9 @@ const (
 	wide
 )
 
+// toMicro brings a mantissa of 0 to 6 decimals to six.
+var toMicro = [microScale + 1]int64{1e6, 1e5, 1e4, 1e3, 100, 10, 1}
+
 // laneOf returns the lane of q and its mantissa there.
 func laneOf(q decimal.Decimal) (lane, int64) {
 	m, scale, ok := q.Small()
@@ -66,9 +69,7 @@ func laneOf(q decimal.Decimal) (lane, int64) {
 	case scale == wholeScale:
 		return whole, m
 	}
-	for ; scale < microScale; scale++ {
-		m *= 10
-	}
+	m *= toMicro[scale]
 	if m > 1<<40 || m < -(1<<40) {
 		return wide, 0
 	}

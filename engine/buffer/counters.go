@@ -99,7 +99,7 @@ func (c *Counters) Track(ctx context.Context, tenant, feature string, q decimal.
 	if v, ok := c.entries.Load(n); ok {
 		e := v.(*entry) //nolint:errcheck // the only type that is stored
 		if cl := e.current.Load(); cl != nil && cl.covers(now.UnixNano()) {
-			if q.Sign() < 0 && !cl.signed {
+			if (m < 0 || l == wide && q.Sign() < 0) && !cl.signed {
 				return negative()
 			}
 			if cl.add(q, l, m) {
