@@ -36,11 +36,13 @@ CREATE TABLE fencepost_generations (
 INSERT INTO fencepost_generations (scope, active, last) VALUES (1, 1, 1);
 
 -- What a feature is: changing it would change what is stored. buckets are the
--- dimensions that its buckets keep, NULL for no buckets.
+-- dimensions that its buckets keep, NULL for no buckets. revision is that of the
+-- routes after the change that wrote the row.
 CREATE TABLE fencepost_features (
-  feature TEXT    PRIMARY KEY CHECK (feature <> ''),
-  signed  INTEGER NOT NULL CHECK (signed = 0 OR signed = 1),
-  buckets TEXT
+  feature  TEXT    PRIMARY KEY CHECK (feature <> ''),
+  signed   INTEGER NOT NULL CHECK (signed = 0 OR signed = 1),
+  buckets  TEXT,
+  revision INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- effect is what a correction adds to the totals; that of usage is its quantity
@@ -71,8 +73,6 @@ CREATE TABLE fencepost_events (
   UNIQUE (tenant_key, event_id),
   CHECK (kind = 'usage' OR (original_event_id IS NOT NULL AND effect IS NOT NULL))
 ) STRICT;
-
-CREATE INDEX fencepost_events_time ON fencepost_events (tenant_key, feature, occurred_at);
 
 CREATE INDEX fencepost_events_original
   ON fencepost_events (tenant_key, original_event_id) WHERE original_event_id IS NOT NULL;
@@ -165,6 +165,11 @@ CREATE TABLE fencepost_bucket_seals (
   sealed_at  INTEGER NOT NULL,
   PRIMARY KEY (tenant_key, feature, generation)
 ) STRICT, WITHOUT ROWID;
+
+-- before and seq rise with the generation: two searches say how many seals
+-- cover a bucket and are older than an event.
+CREATE UNIQUE INDEX fencepost_bucket_seals_before ON fencepost_bucket_seals (tenant_key, feature, before);
+CREATE INDEX fencepost_bucket_seals_seq ON fencepost_bucket_seals (tenant_key, feature, seq);
 
 -- What hosts counted in memory and flushed, and which batches they flushed.
 CREATE TABLE fencepost_counters (

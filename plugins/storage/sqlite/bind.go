@@ -104,6 +104,14 @@ func (b *binder) hash(v *storage.Hash) *binder {
 
 func (b *binder) decimal(v decimal.Decimal) *binder { return b.text(v.String()) }
 
+// ptrDecimal binds NULL for nil.
+func (b *binder) ptrDecimal(v *decimal.Decimal) *binder {
+	if v == nil {
+		return b.null()
+	}
+	return b.decimal(*v)
+}
+
 func (b *binder) null() *binder {
 	if b.next() {
 		b.s.BindNull(b.n)
@@ -208,6 +216,16 @@ func (r *row) decode(v any) {
 	if doc := r.json(); doc != nil && r.err == nil {
 		r.err = json.Unmarshal(doc, v)
 	}
+}
+
+// ptrTotal reads a sum; NULL is nil.
+func (r *row) ptrTotal() *decimal.Decimal {
+	if r.s.ColumnIsNull(r.n) {
+		r.n++
+		return nil
+	}
+	d := r.total()
+	return &d
 }
 
 func (r *row) total() decimal.Decimal {

@@ -72,13 +72,15 @@ func (h *byHand) batch(b *testing.B, units []storage.Unit) {
 	for tenant, n := range totals {
 		e := &units[0].Entries[0].Event
 		s := h.total
-		s.BindText(1, tenant)
-		s.BindText(2, e.Feature)
-		s.BindInt64(3, e.PeriodStart.UnixMicro())
-		s.BindInt64(4, 1)
+		s.BindInt64(1, 1)
+		s.BindText(2, tenant)
+		s.BindText(3, e.Feature)
+		s.BindInt64(4, e.PeriodStart.UnixMicro())
 		s.BindInt64(5, e.PeriodEnd.UnixMicro())
 		s.BindText(6, "12340")
 		s.BindInt64(7, n/1234)
+		s.BindInt64(8, n/1234)
+		s.BindInt64(9, 0)
 		h.step(b, s)
 	}
 	h.seqSet.BindInt64(1, seq+int64(len(units)))
@@ -116,6 +118,7 @@ func (h *byHand) insertEvent(b *testing.B, e *storage.Event, seq, now int64) {
 	s.BindBytes(16, e.PayloadHash[:])
 	s.BindBytes(17, e.DedupeHash[:])
 	s.BindInt64(18, now)
+	s.BindNull(19)
 	h.step(b, s)
 }
 

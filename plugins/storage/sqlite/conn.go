@@ -15,6 +15,8 @@ type conn struct {
 	stmts [numQueries]*sqlite.Stmt
 	// broken is set after a failed COMMIT: the connection is not used again.
 	broken bool
+	// pruning is set while retention removes rows.
+	pruning bool
 }
 
 // The pages of a WAL are copied back after a commit that leaves more than
@@ -54,7 +56,7 @@ func openWriter(path string, busy time.Duration) (*conn, error) {
 		err = c.pragmas(writerPragmas[:])
 	}
 	if err == nil {
-		err = registerFunctions(sc)
+		err = registerFunctions(c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, sc.Close())

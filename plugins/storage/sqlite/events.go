@@ -47,6 +47,11 @@ func (r *row) event() (ev storage.Event) {
 	ev.Feature = r.text()
 	ev.Quantity = r.total()
 	ev.Kind = storage.Kind(r.text())
+	ev.Effect = ev.Quantity
+	if effect := r.ptrTotal(); effect != nil {
+		ev.Effect = *effect
+	}
+	ev.Reverses = r.bool()
 	ev.OriginalEventID = r.text()
 	ev.OccurredAt = r.time()
 	ev.PeriodStart = r.time()
@@ -112,7 +117,7 @@ func loadTotals(c *conn, q storage.TotalsQuery) ([]storage.Total, error) {
 	err := b.each(func(r *row) error {
 		all = append(all, storage.Total{
 			Tenant: r.text(), Feature: r.text(), PeriodStart: r.time(), PeriodEnd: r.time(),
-			Quantity: r.total(), Events: r.int(),
+			Quantity: r.total(), Events: r.int(), Count: r.int(),
 		})
 		return nil
 	})

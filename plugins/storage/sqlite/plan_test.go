@@ -31,7 +31,7 @@ func TestPlans(t *testing.T) {
 		qEventsAfter:          "SEARCH e USING INTEGER PRIMARY KEY (rowid>?)",
 		qOldestPending:        "SEARCH s USING INTEGER PRIMARY KEY (rowid>?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
 		qItemsAttention:       "SEARCH s USING INDEX fencepost_outbox_state_attention (state=? AND item>?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
-		qTotalsFeature:        "SEARCH t USING PRIMARY KEY (tenant_key=? AND feature=?) | SCALAR SUBQUERY 1 | SEARCH fencepost_generations USING INTEGER PRIMARY KEY (rowid=?)",
+		qTotalsFeature:        "SEARCH t USING PRIMARY KEY (generation=? AND tenant_key=? AND feature=?) | SCALAR SUBQUERY 1 | SEARCH fencepost_generations USING INTEGER PRIMARY KEY (rowid=?)",
 		qFencedAttempts:       "SCAN fencepost_attempts USING COVERING INDEX fencepost_attempts_fenced",
 		qItemAttempts:         "SEARCH fencepost_attempts USING PRIMARY KEY (item=?)",
 	}

@@ -32,7 +32,16 @@ const (
 	qEventDedupe
 	qReceiptInsert
 	qReceiptDedupe
+	qCorrectionInsert
+	qTombstonesExist
+	qTombstone
 	qTotalAdd
+	qTotalExist
+	qTotalMove
+	qBucketAdd
+	qSealLast
+	qSealCovering
+	qSealOlder
 	qLastEvent
 	qLastEventSet
 	qLastItem
@@ -57,6 +66,10 @@ const (
 	qSubscriptions
 
 	qRoutes
+	qFeatures
+	qFeature
+	qFeaturePut
+	qFeatureUsed
 	qRouteInsert
 	qRouteRetire
 	qMappings
@@ -112,7 +125,16 @@ var queryFiles = [numQueries]string{
 	qEventDedupe:          "event_dedupe",
 	qReceiptInsert:        "receipt_insert",
 	qReceiptDedupe:        "receipt_dedupe",
+	qCorrectionInsert:     "correction_insert",
+	qTombstonesExist:      "tombstones_exist",
+	qTombstone:            "tombstone",
 	qTotalAdd:             "total_add",
+	qTotalExist:           "total_exist",
+	qTotalMove:            "total_move",
+	qBucketAdd:            "bucket_add",
+	qSealLast:             "seal_last",
+	qSealCovering:         "seal_covering",
+	qSealOlder:            "seal_older",
 	qLastEvent:            "last_event",
 	qLastEventSet:         "last_event_set",
 	qLastItem:             "last_item",
@@ -137,6 +159,10 @@ var queryFiles = [numQueries]string{
 	qSubscriptions:   "subscriptions",
 
 	qRoutes:        "routes",
+	qFeatures:      "features",
+	qFeature:       "feature",
+	qFeaturePut:    "feature_put",
+	qFeatureUsed:   "feature_used",
 	qRouteInsert:   "route_insert",
 	qRouteRetire:   "route_retire",
 	qMappings:      "mappings",

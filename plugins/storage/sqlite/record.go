@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -76,6 +75,11 @@ func checkRecord(req storage.RecordRequest) error {
 		if u.Receipt != nil && len(u.Receipt.Features) != len(u.Entries) {
 			return sdk.Invalid("units", "a receipt names the feature of each entry").At(i)
 		}
+		for j := range u.Entries {
+			if u.Entries[j].Event.Kind != storage.Usage {
+				return sdk.Invalid("kind", "usage").At(i)
+			}
+		}
 	}
 	return nil
 }
@@ -99,10 +103,12 @@ type recorder struct {
 
 	now     time.Time
 	lastSeq int64 // highest seq handed out
-	totals  map[totalKey]*total
-	counts  countDeltas
-	items   []itemOf
-	res     storage.RecordResult
+	deltas  deltas
+	// tombstones says that there are any: most stores have none.
+	tombstones bool
+	counts     countDeltas
+	items      []itemOf
+	res        storage.RecordResult
 }
 
 // itemOf is an item of an inserted event.
@@ -134,10 +140,7 @@ func unitKey(u *storage.Unit) storage.EventKey {
 // run does the whole work between BEGIN and COMMIT. The writer lock stands for
 // the shared side of the route lock: nothing else writes meanwhile.
 func (r *recorder) run(ctx context.Context, c *conn) (storage.RecordResult, error) {
-	r.now = r.clock().UTC().Truncate(time.Microsecond)
-	r.totals, r.counts, r.items = map[totalKey]*total{}, countDeltas{}, r.items[:0]
-	r.res = storage.RecordResult{Units: make([]storage.UnitResult, len(r.req.Units))}
-	stale, err := r.checkRevisions(c)
+	stale, err := r.begin(c)
 	if err != nil {
 		return r.res, err
 	}
@@ -159,7 +162,7 @@ func (r *recorder) run(ctx context.Context, c *conn) (storage.RecordResult, erro
 	if err := fault.Point(ctx, "r4"); err != nil {
 		return r.res, err
 	}
-	if err := r.writeTotals(c); err != nil {
+	if err := r.writeDeltas(c); err != nil {
 		return r.res, err
 	}
 	if err := fault.Point(ctx, "r5"); err != nil {
@@ -169,6 +172,29 @@ func (r *recorder) run(ctx context.Context, c *conn) (storage.RecordResult, erro
 		return r.res, err
 	}
 	return r.res, fault.Point(ctx, "r6")
+}
+
+// begin starts anew and checks what the request assumed.
+func (r *recorder) begin(c *conn) (*storage.Stale, error) {
+	r.now = r.clock().UTC().Truncate(time.Microsecond)
+	r.deltas, r.counts, r.items = newDeltas(), countDeltas{}, r.items[:0]
+	r.res = storage.RecordResult{Units: make([]storage.UnitResult, len(r.req.Units))}
+	var err error
+	if r.tombstones, err = c.bind(qTombstonesExist).one(func(*row) {}); err != nil {
+		return nil, err
+	}
+	return r.checkRevisions(c)
+}
+
+func (r *recorder) writeDeltas(c *conn) error {
+	if len(r.deltas.totals) == 0 {
+		return nil
+	}
+	all, err := generations(c)
+	if err != nil {
+		return err
+	}
+	return r.deltas.write(c, all...)
 }
 
 // writeEvents records the units in the order of their identities.
@@ -236,7 +262,7 @@ func (r *recorder) unit(c *conn, i int) (err error) {
 		return nil
 	}
 	if u.Receipt == nil {
-		e, err := r.entry(c, &u.Entries[0])
+		e, err := r.entry(c, &u.Entries[0], "")
 		*out = storage.UnitResult{Outcome: e.outcome, Entries: e.results()}
 		return err
 	}
@@ -250,7 +276,7 @@ func (r *recorder) unit(c *conn, i int) (err error) {
 	}
 	seqs := make([]int64, 0, len(u.Entries))
 	for j := range u.Entries {
-		e, err := r.entry(c, &u.Entries[j])
+		e, err := r.entry(c, &u.Entries[j], u.Receipt.ReceiptID)
 		if err != nil {
 			return err
 		}
@@ -283,19 +309,30 @@ func (e entryOutcome) results() []storage.EntryResult {
 }
 
 // entry inserts an event and takes note of its totals and items; an identity
-// that exists is compared instead.
-func (r *recorder) entry(c *conn, e *storage.Entry) (entryOutcome, error) {
+// that exists, or that retention left a tombstone of, is compared instead.
+func (r *recorder) entry(c *conn, e *storage.Entry, receipt string) (entryOutcome, error) {
 	ev := &e.Event
+	if r.tombstones {
+		if out, err := r.compare(c, qTombstone, ev); err != nil || out.outcome != "" {
+			return out, err
+		}
+	}
 	seq := r.lastSeq + 1
-	n, err := insertEvent(c, ev, seq, r.now)
+	n, err := r.insertEvent(c, ev, seq, receipt)
 	if err != nil {
 		return entryOutcome{}, err
 	}
 	if n == 0 {
-		return r.existing(c, ev)
+		out, err := r.compare(c, qEventDedupe, ev)
+		if err == nil && out.outcome == "" {
+			err = conflictUnresolved()
+		}
+		return out, err
 	}
 	r.lastSeq = seq
-	r.addTotal(ev)
+	if err := r.deltas.entry(c, e, seq); err != nil {
+		return entryOutcome{}, err
+	}
 	for k := range e.Items {
 		r.items = append(r.items, itemOf{new: &e.Items[k], seq: seq, feature: ev.Feature})
 	}
@@ -305,20 +342,17 @@ func (r *recorder) entry(c *conn, e *storage.Entry) (entryOutcome, error) {
 	}, nil
 }
 
-// existing reads back what stood in the way of an insert.
-func (r *recorder) existing(c *conn, ev *storage.Event) (entryOutcome, error) {
+// compare reads what is stored under an identity; the zero outcome is nothing.
+func (r *recorder) compare(c *conn, q query, ev *storage.Event) (entryOutcome, error) {
 	out := entryOutcome{outcome: storage.Duplicate, result: storage.EntryResult{EventID: ev.EventID}}
 	var dedupe storage.Hash
-	found, err := c.bind(qEventDedupe).text(ev.Tenant).text(ev.EventID).one(func(row *row) {
+	found, err := c.bind(q).text(ev.Tenant).text(ev.EventID).one(func(row *row) {
 		out.result.Seq, out.result.Feature, dedupe = row.int(), row.text(), row.hash()
 	})
-	if err != nil {
+	switch {
+	case err != nil || !found:
 		return entryOutcome{}, err
-	}
-	if !found {
-		return entryOutcome{}, conflictUnresolved()
-	}
-	if dedupe != ev.DedupeHash {
+	case dedupe != ev.DedupeHash:
 		return entryOutcome{outcome: storage.Conflict}, nil
 	}
 	return out, nil
@@ -328,58 +362,4 @@ func (r *recorder) existing(c *conn, ev *storage.Event) (entryOutcome, error) {
 // can be claimed without proof.
 func conflictUnresolved() error {
 	return sdk.Unavailable("conflict_unresolved", errors.New("an identity exists and cannot be read"))
-}
-
-// receipt answers the outcome of a CloudEvent that was received before, or nil.
-func (r *recorder) receipt(c *conn, rc *storage.Receipt) (*storage.UnitResult, error) {
-	var dedupe storage.Hash
-	var seqs []int64
-	found, err := c.bind(qReceiptDedupe).text(rc.Tenant).text(rc.ReceiptID).one(func(row *row) {
-		dedupe = row.hash()
-		row.decode(&seqs)
-	})
-	if err != nil || !found {
-		return nil, err
-	}
-	if dedupe != rc.DedupeHash {
-		return &storage.UnitResult{Outcome: storage.Conflict}, nil
-	}
-	out := &storage.UnitResult{Outcome: storage.Duplicate}
-	for _, seq := range seqs {
-		e := storage.EntryResult{Seq: seq}
-		found, err := c.bind(qEventName).int(seq).one(func(row *row) {
-			e.EventID, e.Feature = row.text(), row.text()
-		})
-		if err != nil {
-			return nil, err
-		}
-		if !found {
-			return nil, conflictUnresolved()
-		}
-		out.Entries = append(out.Entries, e)
-	}
-	return out, nil
-}
-
-func (r *recorder) insertReceipt(c *conn, rc *storage.Receipt, seqs []int64) error {
-	features := rc.Features
-	if features == nil {
-		features = []string{}
-	}
-	f, err := json.Marshal(features)
-	if err != nil {
-		return err
-	}
-	s, err := json.Marshal(seqs)
-	if err != nil {
-		return err
-	}
-	n, err := c.bind(qReceiptInsert).
-		text(rc.Tenant).text(rc.ReceiptID).text(rc.Source).text(rc.ID).text(rc.Type).
-		time(rc.OccurredAt).hash(&rc.DedupeHash).text(string(f)).text(string(s)).
-		json(rc.Body).time(r.now).run()
-	if err == nil && n == 0 {
-		return conflictUnresolved()
-	}
-	return err
 }

@@ -8,71 +8,30 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
-// insertEvent answers how many rows went in: 0 when the identity exists.
-func insertEvent(c *conn, ev *storage.Event, seq int64, now time.Time) (int, error) {
-	var dimensions json.RawMessage
-	if len(ev.Dimensions) > 0 {
-		var err error
-		if dimensions, err = json.Marshal(ev.Dimensions); err != nil {
-			return 0, err
-		}
+// insertEvent inserts usage and answers how many rows went in: 0 when the
+// identity exists. receipt is the CloudEvent that it came from, empty for none.
+func (r *recorder) insertEvent(c *conn, ev *storage.Event, seq int64, receipt string) (int, error) {
+	dimensions, err := eventDimensions(ev)
+	if err != nil {
+		return 0, err
 	}
 	return c.bind(qEventInsert).int(seq).
 		text(ev.Tenant).text(ev.EventID).text(ev.Feature).decimal(ev.Quantity).text(string(ev.Kind)).
 		optText(ev.OriginalEventID).time(ev.OccurredAt).time(ev.PeriodStart).time(ev.PeriodEnd).
 		text(string(ev.PeriodSource)).optText(ev.Plan).optText(ev.PlanVersion).json(dimensions).
-		json(ev.Metadata).hash(&ev.PayloadHash).hash(&ev.DedupeHash).time(now).run()
+		json(ev.Metadata).hash(&ev.PayloadHash).hash(&ev.DedupeHash).time(r.now).
+		optText(receipt).run()
 }
 
-// totalKey identifies a total within the active generation.
-type totalKey struct {
-	tenant, feature string
-	start           int64 // µs
-}
-
-type total struct {
-	end      time.Time
-	quantity decimal.Decimal
-	events   int64
-}
-
-// addTotal adds in memory, so that a batch touches each total once.
-func (r *recorder) addTotal(ev *storage.Event) {
-	key := totalKey{ev.Tenant, ev.Feature, ev.PeriodStart.UnixMicro()}
-	t := r.totals[key]
-	if t == nil {
-		t = &total{end: ev.PeriodEnd}
-		r.totals[key] = t
+// eventDimensions is nil for none.
+func eventDimensions(ev *storage.Event) (json.RawMessage, error) {
+	if len(ev.Dimensions) == 0 {
+		return nil, nil
 	}
-	t.quantity = t.quantity.Add(ev.Quantity)
-	if ev.Kind == storage.Usage {
-		t.events++
-	}
-}
-
-func (r *recorder) writeTotals(c *conn) error {
-	if len(r.totals) == 0 {
-		return nil
-	}
-	var generation int64
-	if _, err := c.bind(qGeneration).one(func(row *row) { generation = row.int() }); err != nil {
-		return err
-	}
-	keys := slices.SortedFunc(maps.Keys(r.totals), func(a, b totalKey) int {
-		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.feature, b.feature), cmp.Compare(a.start, b.start))
-	})
-	for _, k := range keys {
-		t := r.totals[k]
-		if _, err := c.bind(qTotalAdd).text(k.tenant).text(k.feature).int(k.start).int(generation).
-			time(t.end).decimal(t.quantity).int(t.events).run(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return json.Marshal(ev.Dimensions)
 }
 
 // writeItems inserts the items of inserted events.

@@ -44,6 +44,10 @@ func routes(c *conn) (storage.RouteSet, error) {
 		set.Mappings = append(set.Mappings, r.mapping())
 		return nil
 	})
+	if err != nil {
+		return set, err
+	}
+	set.Features, err = features(c)
 	return set, err
 }
 
@@ -73,6 +77,11 @@ func changeRoutes(c *conn, change storage.RouteChange, now time.Time) (storage.R
 	}
 	for _, m := range change.Mappings {
 		if err := putMapping(c, m, now); err != nil {
+			return set, err
+		}
+	}
+	for _, f := range change.Features {
+		if err := putFeature(c, f, revision+1); err != nil {
 			return set, err
 		}
 	}

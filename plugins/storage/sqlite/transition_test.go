@@ -395,7 +395,7 @@ func TestRoutes(t *testing.T) {
 	}
 	c.advance(time.Hour)
 	set, err := a.ChangeRoutes(t.Context(), storage.RouteChange{Revision: rev, Mappings: []storage.Mapping{same}, Retire: []int64{route}, Add: []storage.Route{add}})
-	want := storage.RouteSet{Revision: rev + 1, Mappings: []storage.Mapping{{Version: "m1", Label: "1", Content: same.Content}}, Routes: []storage.Route{add, add}}
+	want := storage.RouteSet{Revision: rev + 1, Mappings: []storage.Mapping{{Version: "m1", Label: "1", Content: same.Content}}, Routes: []storage.Route{add, add}, Features: []storage.Feature{}}
 	want.Routes[0].ID, want.Routes[0].AppliesAfter, want.Routes[0].RetiredAt = route, 1, c.t
 	want.Routes[1].ID, want.Routes[1].AppliesAfter = route+1, 1
 	if diff := cmp.Diff(want, set); diff != "" || err != nil {

@@ -1,1 +1,1 @@
-SELECT active FROM fencepost_generations WHERE scope = 1
+SELECT active, building FROM fencepost_generations WHERE scope = 1

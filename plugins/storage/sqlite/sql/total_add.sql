@@ -1,4 +1,6 @@
-INSERT INTO fencepost_totals AS t (tenant_key, feature, period_start, generation, period_end, quantity, events)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (tenant_key, feature, period_start, generation) DO UPDATE
-SET quantity = dec_add(t.quantity, excluded.quantity), events = t.events + excluded.events
+INSERT INTO fencepost_totals AS t (
+  generation, tenant_key, feature, period_start, period_end, quantity, events, count, signed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (generation, tenant_key, feature, period_start) DO UPDATE
+SET quantity = dec_add(t.quantity, excluded.quantity), events = t.events + excluded.events,
+    count = t.count + excluded.count, signed = excluded.signed

@@ -1,0 +1,1 @@
+SELECT feature, signed, buckets, revision FROM fencepost_features ORDER BY feature

@@ -1,0 +1,1 @@
+SELECT seq, feature, dedupe_hash FROM fencepost_tombstones WHERE tenant_key = ?1 AND event_id = ?2

@@ -1,0 +1,1 @@
+SELECT 1 FROM fencepost_tombstones LIMIT 1
