@@ -1,0 +1,1 @@
+SELECT coalesce(buckets, '{}') FROM {schema}.fencepost_features WHERE feature = $1

@@ -1,0 +1,3 @@
+UPDATE {schema}.fencepost_generations
+SET cursor = $1
+WHERE scope = 1

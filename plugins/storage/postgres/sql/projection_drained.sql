@@ -1,0 +1,3 @@
+UPDATE {schema}.fencepost_generations
+SET drained = true
+WHERE scope = 1

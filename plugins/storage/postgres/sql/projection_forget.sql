@@ -1,0 +1,3 @@
+UPDATE {schema}.fencepost_generations
+SET previous = NULL
+WHERE scope = 1 AND previous = $1
