@@ -83,6 +83,8 @@ type stores struct {
 	routes storage.RouteStore
 	items  storage.OutboxStore
 	stream storage.EventStreamer // nil if not declared
+	// corrections is nil if not declared, and in a transaction that has none.
+	corrections storage.CorrectionStore
 }
 
 // New returns an engine on an open store. It fails with tag unsupported when
@@ -143,6 +145,7 @@ func capabilities(a storage.Adapter) (stores, error) {
 		return s, err
 	}
 	s.stream, _ = need[storage.EventStreamer](a, storage.EventStreaming)
+	s.corrections, _ = need[storage.CorrectionStore](a, storage.Corrections)
 	return s, nil
 }
 
@@ -178,7 +181,7 @@ type Bound struct {
 }
 
 // Transaction is a store bound to a caller's transaction, as a storage adapter
-// hands it out.
+// hands it out. [Bound.Correct] needs it to be a [storage.CorrectionStore] too.
 type Transaction interface {
 	storage.EventStore
 	storage.RouteStore
@@ -188,6 +191,9 @@ type Transaction interface {
 // In binds the engine to a caller's transaction.
 func (e *Engine) In(tx Transaction) *Bound {
 	st := stores{events: tx, subs: tx, routes: tx}
+	if e.store.corrections != nil {
+		st.corrections, _ = tx.(storage.CorrectionStore)
+	}
 	return &Bound{engine: e, store: st, subjects: newSubjects(st)}
 }
 

@@ -48,17 +48,27 @@ func EventHash(e storage.Event) (storage.Hash, error) {
 	if err != nil {
 		return storage.Hash{}, err
 	}
-	metadata := []byte("{}")
-	if len(e.Metadata) > 0 {
-		if metadata, err = JSON(e.Metadata); err != nil {
-			return storage.Hash{}, within("metadata", err)
-		}
-		if KindOf(metadata) != Object {
-			return storage.Hash{}, sdk.Invalid("metadata", "a JSON object")
-		}
+	metadata, err := metadataText(e.Metadata)
+	if err != nil {
+		return storage.Hash{}, err
 	}
 	return Digest(eventForm, e.Feature, e.Quantity.String(), timeText(e.OccurredAt), string(kind),
-		e.OriginalEventID, string(dimensions), string(metadata)), nil
+		e.OriginalEventID, string(dimensions), metadata), nil
+}
+
+// metadataText is the canonical text of metadata; none is {}.
+func metadataText(raw json.RawMessage) (string, error) {
+	if len(raw) == 0 {
+		return "{}", nil
+	}
+	metadata, err := JSON(raw)
+	if err != nil {
+		return "", within("metadata", err)
+	}
+	if KindOf(metadata) != Object {
+		return "", sdk.Invalid("metadata", "a JSON object")
+	}
+	return string(metadata), nil
 }
 
 // CloudEvent is what [CloudEventHash] covers: the whole event as it came.

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/canon"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
@@ -26,6 +28,11 @@ type vectors struct {
 		Feature, Quantity, Time, Kind, Metadata, Hash string
 		OriginalEventID                               string `json:"original_event_id"`
 		Dimensions                                    map[string]string
+	}
+	Corrections []struct {
+		Quantity, Reason, Metadata, Replacement, Hash string
+		OriginalEventID                               string `json:"original_event_id"`
+		ReplacementID                                 string `json:"replacement_id"`
 	}
 	CloudEvents []struct {
 		Attributes map[string]string
@@ -129,5 +136,36 @@ func TestGoldenCloudEvents(t *testing.T) {
 				t.Errorf("got %x, %v; want %s", got, err, v.Hash)
 			}
 		})
+	}
+}
+
+// S3: the hash of a request to correct. These vectors never change.
+func TestGoldenCorrections(t *testing.T) {
+	t.Parallel()
+	for i, v := range golden(t).Corrections {
+		c := canon.Correction{OriginalEventID: v.OriginalEventID, Reason: v.Reason, Metadata: json.RawMessage(v.Metadata), ReplacementID: v.ReplacementID}
+		if v.Quantity != "" {
+			q := decimal.MustParse(v.Quantity)
+			c.Quantity = &q
+		}
+		if v.Replacement != "" {
+			var h storage.Hash
+			if _, err := hex.Decode(h[:], []byte(v.Replacement)); err != nil {
+				t.Fatal(err)
+			}
+			c.Replacement = &h
+		}
+		got, err := canon.CorrectionHash(c)
+		if err != nil || hex.EncodeToString(got[:]) != v.Hash {
+			t.Errorf("%d: got %x, %v; want %s", i, got, err, v.Hash)
+		}
+	}
+	for field, c := range map[string]canon.Correction{
+		"event_id": {OriginalEventID: "\xff"}, "reason": {Reason: "\xff"}, "replace.id": {ReplacementID: "\xff"},
+		"metadata": {Metadata: json.RawMessage("[]")},
+	} {
+		if _, err := canon.CorrectionHash(c); sdk.TagOf(err) != sdk.TagInvalid || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package meter
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -41,19 +40,7 @@ func (e Errors) Err() error {
 
 // At returns a copy of e that concerns item i (from zero) of a batch: the
 // index is set and fields read "events[3].quantity".
-func (e Errors) At(i int) Errors {
-	item := "events[" + strconv.Itoa(i) + "]"
-	out := make(Errors, len(e))
-	for n, err := range e {
-		out[n] = err.At(i)
-		if err.Field == "" {
-			out[n].Field = item
-		} else {
-			out[n].Field = item + "." + err.Field
-		}
-	}
-	return out
-}
+func (e Errors) At(i int) Errors { return e.Of("events", i) }
 
 // add notes that field breaks rule, once for each field.
 func (e *Errors) add(field, rule string) {

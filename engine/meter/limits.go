@@ -167,11 +167,7 @@ func CheckBatch(events, bytes int) Errors {
 
 func checkPlain(errs *Errors, e PlainEvent) {
 	checkName(errs, "id", e.ID, MaxID)
-	for _, prefix := range reserved {
-		if strings.HasPrefix(e.ID, prefix) {
-			errs.add("id", "no reserved beginning (legacy:, track:, recurring:, ce:)")
-		}
-	}
+	checkReserved(errs, e.ID)
 	checkName(errs, "tenant", e.Tenant, MaxID)
 	if !featureName.MatchString(e.Feature) {
 		errs.add("feature", FeatureRule)
@@ -180,6 +176,14 @@ func checkPlain(errs *Errors, e PlainEvent) {
 	checkDimensions(errs, e.Dimensions)
 	if len(e.Metadata) > 0 && !errs.has("metadata") {
 		checkMetadata(errs, e.Metadata)
+	}
+}
+
+func checkReserved(errs *Errors, id string) {
+	for _, prefix := range reserved {
+		if strings.HasPrefix(id, prefix) {
+			errs.add("id", "no reserved beginning (legacy:, track:, recurring:, ce:)")
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -35,6 +34,10 @@ const (
 	ReasonCorrectionInexpressible Reason = "correction_inexpressible"
 	ReasonPayloadInvalid          Reason = "payload_invalid"
 	ReasonProviderRefused         Reason = CodeProviderRefused
+
+	// Of corrections, decided from their original's item.
+	ReasonOriginalNotCharged    Reason = "original_not_charged"
+	ReasonCorrectionUnsupported Reason = "correction_unsupported"
 )
 
 // BornSettled reports whether nobody needs to act on an item of this reason.
@@ -115,7 +118,7 @@ func outside(m exporter.Manifest, at, now time.Time) bool {
 	return m.WindowFuture > 0 && at.After(now.Add(m.WindowFuture))
 }
 
-// Enqueue is what the items of one event are made of. Nothing in it is changed.
+// Enqueue is what the items of one usage event are made of. Nothing in it is changed.
 type Enqueue struct {
 	Event storage.Event
 	// Routes are all stored routes, retired ones included, and Mappings the
@@ -187,22 +190,19 @@ func buildItem(e Enqueue, r storage.Route) storage.NewItem {
 		Tenant: e.Event.Tenant, SubjectKind: storage.SubjectEvent, SubjectRef: EventRef(key),
 		Exporter: r.Exporter, Account: r.Account, Mode: r.Mode, MappingVersion: r.MappingVersion,
 	}
-	if e.Event.Kind == storage.Correction {
-		identity.SubjectKind, identity.SubjectRef = storage.SubjectCorrection, CorrectionRef(key)
-	}
 	digest, _ := Identifier(identity)
 	item := storage.NewItem{
 		Identity: identity, Digest: digest, SubjectKey: SubjectKey(identity),
 		RouteID: r.ID, Customer: e.Customers[r.Exporter], AttemptBudget: e.AttemptBudget,
 	}
-	reason, serial, payload := judge(e, r, item)
+	reason, serial := judge(e, r, item)
 	item.QuarantineReason, item.Settled = string(reason), reason.BornSettled()
-	item.SerialKey, item.Payload = serial, payload
+	item.SerialKey = serial
 	return item
 }
 
-// judge decides the reason of a new item, its serial key and its stored payload.
-func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string, json.RawMessage) {
+// judge decides the reason of a new item and its serial key.
+func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string) {
 	intent, err := e.intent(r, item)
 	manifest, known := e.Manifests[r.Exporter]
 	if !known { // a manifest without limits
@@ -210,22 +210,16 @@ func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string, js
 	}
 	dest := DestinationOf(r)
 	serial := SerialKey(dest, manifest.SerialBy, intent)
-	var payload json.RawMessage
-	if item.Identity.SubjectKind != storage.SubjectEvent {
-		if payload, err = FreezePayload(intent); err == nil {
-			return firstReason(e.Reason, ReasonCorrectionInexpressible), serial, payload
-		}
-	}
 	_, hasMapping := e.Mappings[r.MappingVersion]
 	switch {
 	case e.Reason != ReasonNone:
-		return e.Reason, serial, payload
+		return e.Reason, serial
 	case r.Disposition != storage.RouteExport || !hasMapping:
-		return ReasonFeatureUnmapped, serial, payload
+		return ReasonFeatureUnmapped, serial
 	case err != nil:
-		return ReasonPayloadInvalid, serial, payload
+		return ReasonPayloadInvalid, serial
 	}
-	return Check(manifest, dest, intent, e.Now), serial, payload
+	return Check(manifest, dest, intent, e.Now), serial
 }
 
 // intent is the payload that the item will have.
@@ -238,13 +232,6 @@ func (e Enqueue) intent(r storage.Route, item storage.NewItem) (exporter.Item, e
 		return payload(c, fields)
 	}
 	return Payload(c)
-}
-
-func firstReason(a, b Reason) Reason {
-	if a != ReasonNone {
-		return a
-	}
-	return b
 }
 
 func invalid(field, rule string) error { return sdk.Invalid(field, rule) }

@@ -129,7 +129,6 @@ func TestBuildItemsQuarantines(t *testing.T) {
 		{"engine's reason", func(e *Enqueue) { e.Reason = ReasonPlanUnresolved }, 1, ReasonPlanUnresolved, false},
 		{"engine's reason wins", func(e *Enqueue) { e.Reason, e.Customers = ReasonFeatureBuffered, nil }, 1, ReasonFeatureBuffered, true},
 		{"period buffered", func(e *Enqueue) { e.Reason = ReasonPeriodBuffered }, 1, ReasonPeriodBuffered, true},
-		{"correction", func(e *Enqueue) { e.Event.Kind = storage.Correction }, 1, ReasonCorrectionInexpressible, false},
 	}
 	for _, tt := range tests {
 		e := enqueue()

@@ -83,6 +83,21 @@ def cloudevent(e):
     return digest(["fencepost-cloudevent-v1", canonical(e["attributes"]), e["canonical_time"], kind, data])
 
 
+def correction(c):
+    metadata = canonical(parse(c["metadata"])) if c["metadata"] else "{}"
+    return digest([
+        "fencepost-correction-v1", c["original_event_id"], c["canonical_quantity"], c["reason"], metadata,
+        c["replacement_id"], c["replacement"],
+    ])
+
+
+def make_correction(**kw):
+    c = dict(original_event_id="req_1", quantity="", canonical_quantity="", reason="", metadata="", replacement_id="", replacement="")
+    c.update(kw)
+    c["hash"] = correction(c)
+    return c
+
+
 def make_event(**kw):
     e = dict(feature="tokens", quantity="12.5", canonical_quantity="12.5", time="2026-11-30T12:00:00.000001Z",
              canonical_time="2026-11-30T12:00:00.000001Z", kind="usage", original_event_id="", dimensions={}, metadata="")
@@ -127,6 +142,14 @@ golden = {
         make_event(metadata="{}"),
         make_event(kind="correction", original_event_id="req_1", quantity="2", canonical_quantity="2"),
         make_event(kind=""),
+    ],
+    "corrections": [
+        make_correction(),
+        make_correction(quantity="2.50", canonical_quantity="2.5"),
+        make_correction(quantity="2.5", canonical_quantity="2.5", reason="counted twice"),
+        make_correction(reason="\u00e9", metadata='{"b": 1.0, "a": []}'),
+        make_correction(metadata="{}"),
+        make_correction(replacement_id="req_2", replacement="ab" * 32),
     ],
     "cloudevents": [
         make_cloudevent(),
