@@ -96,6 +96,7 @@ var (
 	_ storage.Adapter           = (*Adapter)(nil)
 	_ storage.EventStore        = (*Adapter)(nil)
 	_ storage.EventStreamer     = (*Adapter)(nil)
+	_ storage.CorrectionStore   = (*Adapter)(nil)
 	_ storage.SubscriptionStore = (*Adapter)(nil)
 	_ storage.OutboxStore       = (*Adapter)(nil)
 	_ storage.RouteStore        = (*Adapter)(nil)
@@ -202,6 +203,7 @@ func (a *Adapter) Describe() storage.Manifest {
 		Version: Version,
 		Capabilities: []storage.Capability{
 			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming, storage.Outbox,
+			storage.Corrections,
 		},
 	}
 }

@@ -33,6 +33,22 @@ func (b boundStore) RecordEvents(ctx context.Context, req storage.RecordRequest)
 	return res, err
 }
 
+func (b boundStore) LoadCorrectable(ctx context.Context, key storage.EventKey) (found storage.Correctable, err error) {
+	err = b.do(ctx, "load correctable", func(c *conn) (err error) {
+		found, err = loadCorrectable(c, key)
+		return err
+	})
+	return found, err
+}
+
+func (b boundStore) RecordCorrection(ctx context.Context, req storage.CorrectRequest) (res storage.CorrectResult, err error) {
+	err = b.do(ctx, "record correction", func(c *conn) (err error) {
+		res, err = correctIn(ctx, c, b.tx.a.now, req)
+		return err
+	})
+	return res, err
+}
+
 func (b boundStore) LoadEvent(ctx context.Context, key storage.EventKey) (ev storage.Event, err error) {
 	err = b.do(ctx, "load event", func(c *conn) (err error) {
 		ev, err = loadEvent(c, key)

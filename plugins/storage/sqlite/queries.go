@@ -33,6 +33,7 @@ const (
 	qReceiptInsert
 	qReceiptDedupe
 	qCorrectionInsert
+	qCorrections
 	qTombstonesExist
 	qTombstone
 	qTotalAdd
@@ -94,6 +95,7 @@ const (
 	qItems
 	qItemsAttention
 	qItemsOfEvent
+	qItemsOfSeq
 	qCounts
 	qFencedAttempts
 	qOldestPending
@@ -126,6 +128,7 @@ var queryFiles = [numQueries]string{
 	qReceiptInsert:        "receipt_insert",
 	qReceiptDedupe:        "receipt_dedupe",
 	qCorrectionInsert:     "correction_insert",
+	qCorrections:          "corrections",
 	qTombstonesExist:      "tombstones_exist",
 	qTombstone:            "tombstone",
 	qTotalAdd:             "total_add",
@@ -187,6 +190,7 @@ var queryFiles = [numQueries]string{
 	qItems:          "items",
 	qItemsAttention: "items_attention",
 	qItemsOfEvent:   "items_of_event",
+	qItemsOfSeq:     "items_of_seq",
 	qCounts:         "counts",
 	qFencedAttempts: "fenced_attempts",
 	qOldestPending:  "oldest_pending",

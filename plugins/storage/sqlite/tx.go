@@ -87,6 +87,7 @@ func commitError(ctx context.Context, op string, err error) error {
 // is conditional until the transaction commits.
 type BoundStore interface {
 	storage.EventStore
+	storage.CorrectionStore
 	storage.SubscriptionStore
 	storage.RouteStore
 }
