@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -31,12 +32,12 @@ func TestDefaultAnchorIsLocal(t *testing.T) {
 		if _, err := f.Record(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		u, err := f.Usage(t.Context(), storage.TotalsQuery{Tenant: tenant})
-		if err != nil || len(u.Totals) != 1 {
+		u, err := f.Usage(t.Context(), engine.UsageQuery{Tenant: tenant})
+		if err != nil || len(u.Rows) != 1 {
 			t.Fatalf("%+v, %v", u, err)
 		}
-		if got := u.Totals[0]; !got.PeriodStart.Equal(tt.from) || !got.PeriodEnd.Equal(tt.to) {
-			t.Errorf("%q: %s to %s, want %s to %s", tt.zone, got.PeriodStart, got.PeriodEnd, tt.from, tt.to)
+		if got := u.Rows[0]; !got.From.Equal(tt.from) || !got.To.Equal(tt.to) {
+			t.Errorf("%q: %s to %s, want %s to %s", tt.zone, got.From, got.To, tt.from, tt.to)
 		}
 	}
 }

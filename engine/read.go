@@ -14,26 +14,6 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
-// Usage is what a tenant used, one row for each feature and billing period.
-type Usage struct {
-	Totals []storage.Total
-	AsOf   time.Time
-}
-
-// Usage returns the totals that q selects. Every event whose Record returned is
-// in them. A selection without usage is empty.
-func (e *Engine) Usage(ctx context.Context, q storage.TotalsQuery) (Usage, error) {
-	if q.Tenant == "" {
-		return Usage{}, sdk.Invalid("tenant", "required")
-	}
-	now := meter.Truncate(e.cfg.Now())
-	totals, err := e.store.events.LoadTotals(ctx, q)
-	if err != nil {
-		return Usage{}, fmt.Errorf("load totals: %w", err)
-	}
-	return Usage{Totals: totals, AsOf: now}, nil
-}
-
 // Event returns one recorded event, or not_found.
 func (e *Engine) Event(ctx context.Context, key storage.EventKey) (storage.Event, error) {
 	ev, err := e.store.events.LoadEvent(ctx, key)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
@@ -20,26 +21,26 @@ func TestUsageByPeriod(t *testing.T) {
 	october.Time = november.Time.Add(-time.Microsecond)
 	f.want(f.each(october, november), "inserted inserted")
 	for name, tc := range map[string]struct {
-		q    storage.TotalsQuery
+		q    engine.UsageQuery
 		want string
 	}{
-		"all":          {storage.TotalsQuery{Tenant: "acme"}, "1 2"},
-		"from":         {storage.TotalsQuery{Tenant: "acme", From: november.Time}, "2"},
-		"to":           {storage.TotalsQuery{Tenant: "acme", To: november.Time}, "1"},
-		"feature":      {storage.TotalsQuery{Tenant: "acme", Feature: "tokens"}, "1 2"},
-		"none":         {storage.TotalsQuery{Tenant: "acme", Feature: "x"}, ""},
-		"other tenant": {storage.TotalsQuery{Tenant: "acm"}, ""},
+		"all":          {engine.UsageQuery{Tenant: "acme"}, "1 2"},
+		"from":         {engine.UsageQuery{Tenant: "acme", From: november.Time}, "2"},
+		"to":           {engine.UsageQuery{Tenant: "acme", To: november.Time}, "1"},
+		"feature":      {engine.UsageQuery{Tenant: "acme", Feature: "tokens"}, "1 2"},
+		"none":         {engine.UsageQuery{Tenant: "acme", Feature: "x"}, ""},
+		"other tenant": {engine.UsageQuery{Tenant: "acm"}, ""},
 	} {
 		u, err := f.Usage(t.Context(), tc.q)
 		var got []string
-		for _, total := range u.Totals {
-			got = append(got, total.Quantity.String())
+		for _, row := range u.Rows {
+			got = append(got, row.Value.String())
 		}
 		if err != nil || strings.Join(got, " ") != tc.want || !u.AsOf.Equal(noon) {
 			t.Errorf("%s: %v as of %v, %v; want %q", name, got, u.AsOf, err, tc.want)
 		}
 	}
-	_, err := f.Usage(t.Context(), storage.TotalsQuery{})
+	_, err := f.Usage(t.Context(), engine.UsageQuery{})
 	tagIs(t, err, sdk.TagInvalid, "") // an empty tenant is no tenant, never all
 }
 

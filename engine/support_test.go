@@ -194,13 +194,13 @@ func (f *fixture) total(feature string) string {
 
 func (f *fixture) totalOf(tenant, feature string) string {
 	f.t.Helper()
-	u, err := f.Usage(f.t.Context(), storage.TotalsQuery{Tenant: tenant, Feature: feature})
+	totals, err := f.store.LoadTotals(f.t.Context(), storage.TotalsQuery{Tenant: tenant, Feature: feature})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	var sum decimal.Decimal
 	var n int64
-	for _, t := range u.Totals {
+	for _, t := range totals {
 		sum = sum.Add(t.Quantity)
 		n += t.Events
 	}

@@ -309,7 +309,7 @@ func (d *demoRun) judge(ctx context.Context) error {
 			return fmt.Errorf("usage: %w", err)
 		}
 		for _, row := range u.Data {
-			v, err := decimal.ParseTotal(row.Value)
+			v, err := decimal.ParseTotal(string(row.Value))
 			if err != nil {
 				return fmt.Errorf("usage value: %w", err)
 			}

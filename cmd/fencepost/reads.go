@@ -12,37 +12,6 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
-func usageCommand(a *app) *cobra.Command {
-	var tenant, feature, from, to string
-	cmd := &cobra.Command{
-		Use:     "usage",
-		Short:   "Totals of a tenant by feature and billing period",
-		Example: "  fencepost usage --tenant acme\n  fencepost usage --tenant acme --feature tokens --from 2026-11-01T00:00:00Z -o json",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withAPI(cmd, func(c *client) error {
-				var u api.UsageAnswer
-				err := c.get(cmd.Context(), "/v1/usage", map[string]string{"tenant": tenant, "feature": feature, "from": from, "to": to}, &u)
-				if err != nil {
-					return err
-				}
-				l := listing{columns: []string{"FEATURE", "FROM", "TO", "VALUE", "COUNT"}, data: u}
-				for _, r := range u.Data {
-					l.rows = append(l.rows, []string{r.Feature, r.From, r.To, r.Value, r.Count})
-					l.items = append(l.items, r)
-				}
-				return a.print(l)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&tenant, "tenant", "", "tenant (required)")
-	cmd.Flags().StringVar(&feature, "feature", "", "only this feature")
-	cmd.Flags().StringVar(&from, "from", "", "only periods starting at or after this RFC 3339 time")
-	cmd.Flags().StringVar(&to, "to", "", "only periods starting before this RFC 3339 time")
-	required(cmd, "tenant")
-	return cmd
-}
-
 // withAPI runs f with a client for reading and closes it.
 func (a *app) withAPI(cmd *cobra.Command, f func(*client) error) error {
 	c, err := a.openAPI(cmd.Context(), toRead)

@@ -79,7 +79,7 @@ func TestCloudEventModes(t *testing.T) {
 	s.into(s.get("/v1/usage?tenant=acme"), http.StatusOK, &u)
 	values := map[string]string{}
 	for _, r := range u.Data {
-		values[r.Feature] = r.Value + "/" + r.Count
+		values[r.Feature] = string(r.Value + "/" + r.Count)
 	}
 	if diff := cmp.Diff(map[string]string{"tokens_in": "9007199254740993/1", "tokens_out": "0.25/1"}, values); diff != "" {
 		t.Error(diff)

@@ -15,22 +15,6 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
-// UsageAnswer answers GET /v1/usage.
-type UsageAnswer struct {
-	Data []UsageRow `json:"data"`
-	AsOf string     `json:"as_of"`
-}
-
-// UsageRow is one feature in one billing period.
-type UsageRow struct {
-	Feature string            `json:"feature"`
-	From    string            `json:"from"`
-	To      string            `json:"to"`
-	Value   string            `json:"value"`
-	Count   string            `json:"count"`
-	Group   map[string]string `json:"group"`
-}
-
 // EventView is an event as the API shows it.
 type EventView struct {
 	ID           string            `json:"id"`
@@ -64,13 +48,16 @@ type query struct {
 }
 
 func readQuery(r *http.Request, known ...string) *query {
-	q := &query{}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		q.err = sdk.Invalid("query", "a well-formed query string")
-		return q
+		return &query{err: sdk.Invalid("query", "a well-formed query string")}
 	}
-	q.values = values
+	return checkQuery(values, known...)
+}
+
+// checkQuery refuses parameters that are not known, and those given twice.
+func checkQuery(values url.Values, known ...string) *query {
+	q := &query{values: values}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		switch {
 		case !slices.Contains(known, name) && len(known) == 0:
@@ -114,33 +101,6 @@ func (q *query) time(name string) time.Time {
 }
 
 const maxCursor = 1<<63 - 1
-
-// usage answers totals by billing period. Other windows are not part of this
-// version and are refused rather than approximated.
-func (s *server) usage(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "tenant", "feature", "from", "to", "window")
-	sel := storage.TotalsQuery{Tenant: q.text("tenant"), Feature: q.text("feature"), From: q.time("from"), To: q.time("to")}
-	if window := q.text("window"); window != "" && window != "period" && q.err == nil {
-		q.err = &sdk.Error{Tag: sdk.TagUnsupported, Field: "window", Rule: "only period in this version"}
-	}
-	if q.err != nil {
-		s.fail(w, r, q.err)
-		return
-	}
-	u, err := s.cfg.Engine.Usage(r.Context(), sel)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	answer := UsageAnswer{Data: []UsageRow{}, AsOf: stamp(u.AsOf)}
-	for _, t := range u.Totals {
-		answer.Data = append(answer.Data, UsageRow{
-			Feature: t.Feature, From: stamp(t.PeriodStart), To: stamp(t.PeriodEnd),
-			Value: t.Quantity.String(), Count: strconv.FormatInt(t.Events, 10), Group: map[string]string{},
-		})
-	}
-	writeJSON(w, http.StatusOK, answer)
-}
 
 func (s *server) listEvents(w http.ResponseWriter, r *http.Request) {
 	q := readQuery(r, "tenant", "feature", "after", "limit")

@@ -66,7 +66,7 @@ func (r *rig) compareAPI() {
 		r.get("/v1/usage?tenant="+name, &usage)
 		for _, row := range usage.Data {
 			at := key{name, row.Feature}
-			sums[at] = sums[at].Sub(decimal.MustParse(row.Value))
+			sums[at] = sums[at].Sub(decimal.MustParse(string(row.Value)))
 		}
 	}
 	for k, difference := range sums {

@@ -163,7 +163,7 @@ func (r *rig) checkTotals(tr trace, charged bool) {
 	}
 	got := map[string]decimal.Decimal{}
 	for _, row := range usage.Data {
-		got[row.Feature] = got[row.Feature].Add(decimal.MustParse(row.Value))
+		got[row.Feature] = got[row.Feature].Add(decimal.MustParse(string(row.Value)))
 	}
 	l := r.double.Ledger()
 	for feature, want := range tr.sums {

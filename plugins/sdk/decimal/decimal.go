@@ -7,6 +7,7 @@ package decimal
 
 import (
 	"errors"
+	"math/big"
 	"strings"
 
 	"github.com/quagmt/udecimal"
@@ -300,4 +301,34 @@ func FromScaled(mantissa int64, scale int) Decimal {
 		panic("decimal: " + err.Error())
 	}
 	return Decimal{d}
+}
+
+// Mean returns d ÷ n, rounded half to even at MaxDecimals decimals. It is the one
+// operation of this package that rounds: a mean is shown, never added up. n must
+// be above zero.
+func (d Decimal) Mean(n int64) Decimal {
+	whole, frac, _ := strings.Cut(d.Abs().String(), ".")
+	frac += strings.Repeat("0", MaxDecimals-len(frac))
+	scaled, ok := new(big.Int).SetString(whole+frac, 10)
+	if !ok || n <= 0 {
+		panic("decimal: a mean of nothing")
+	}
+	by := big.NewInt(n)
+	quotient, rest := new(big.Int).QuoRem(scaled, by, new(big.Int))
+	half := rest.Lsh(rest, 1).Cmp(by)
+	if half > 0 || (half == 0 && quotient.Bit(0) == 1) {
+		quotient.Add(quotient, big.NewInt(1))
+	}
+	text := quotient.String()
+	if missing := MaxDecimals + 1 - len(text); missing > 0 {
+		text = strings.Repeat("0", missing) + text
+	}
+	m, err := udecimal.Parse(text[:len(text)-MaxDecimals] + "." + text[len(text)-MaxDecimals:])
+	if err != nil {
+		panic("decimal: " + err.Error())
+	}
+	if d.Sign() < 0 {
+		m = m.Neg()
+	}
+	return Decimal{m}
 }

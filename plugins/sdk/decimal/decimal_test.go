@@ -309,3 +309,51 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+// Expected values are from Python: Decimal(d)/n quantized to 1E-12 with
+// ROUND_HALF_EVEN, in a context of 80 digits.
+func TestMean(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		d    string
+		n    int64
+		want string
+	}{
+		{"1", 3, "0.333333333333"},
+		{"2", 3, "0.666666666667"},
+		{"-2", 3, "-0.666666666667"},
+		{"0", 7, "0"},
+		{"10", 4, "2.5"},
+		{"0.000000000001", 2, "0"},              // a tie goes to even
+		{"0.000000000003", 2, "0.000000000002"}, // and here too
+		{"-0.000000000003", 2, "-0.000000000002"},
+		{"0.000000000005", 2, "0.000000000002"},
+		{"0.000000000001", 3, "0"},
+		{"99999999999999999999999999.999999999999", 7, "14285714285714285714285714.285714285714"},
+		{"1", 9223372036854775807, "0"},
+	} {
+		if got := decimal.MustParse(tc.d).Mean(tc.n).String(); got != tc.want {
+			t.Errorf("%s / %d = %s, want %s", tc.d, tc.n, got, tc.want)
+		}
+	}
+	wide := decimal.MustParse("99999999999999999999999999").Add(decimal.MustParse("99999999999999999999999999"))
+	if got := wide.Mean(3).String(); got != "66666666666666666666666666" {
+		t.Errorf("a wide total: %s", got)
+	}
+}
+
+func TestSmall(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		d  string
+		ok bool
+	}{
+		{"0", true}, {"1.5", true}, {"-1.5", true}, {"1099511627776", true}, {"1099511627777", false},
+		{"0.000000000001", true}, {"1.000000000001", true}, {"99999999999999999999999999", false},
+	} {
+		m, scale, ok := decimal.MustParse(tc.d).Small()
+		if ok != tc.ok || (ok && !decimal.FromScaled(m, scale).Equal(decimal.MustParse(tc.d))) {
+			t.Errorf("%s: %d, %d, %t", tc.d, m, scale, ok)
+		}
+	}
+}

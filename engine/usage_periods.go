@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// usageByPeriod answers by billing period.
+func (e *Engine) usageByPeriod(ctx context.Context, q UsageQuery) ([]UsageRow, error) {
+	var rows []UsageRow
+	if q.Feature == "" || !e.cfg.feature(q.Feature).Buffered {
+		// All periods: whether they overlap does not depend on the selection.
+		totals, err := e.store.events.LoadTotals(ctx, storage.TotalsQuery{Tenant: q.Tenant, Feature: q.Feature})
+		if err != nil {
+			return nil, fmt.Errorf("load totals: %w", err)
+		}
+		for len(totals) > 0 {
+			n := slices.IndexFunc(totals, func(t storage.Total) bool { return t.Feature != totals[0].Feature })
+			if n < 0 {
+				n = len(totals)
+			}
+			some, err := e.featureByPeriod(ctx, q, totals[:n])
+			if err != nil {
+				return nil, err
+			}
+			rows, totals = append(rows, some...), totals[n:]
+		}
+	}
+	buffered, err := e.bufferedPeriods(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, buffered...)
+	slices.SortStableFunc(rows, func(a, b UsageRow) int {
+		return cmp.Or(cmp.Compare(a.Feature, b.Feature), a.From.Compare(b.From))
+	})
+	return rows, nil
+}
+
+// featureByPeriod answers for the totals of one feature, in order.
+func (e *Engine) featureByPeriod(ctx context.Context, q UsageQuery, totals []storage.Total) ([]UsageRow, error) {
+	q.Feature = totals[0].Feature
+	agg := e.aggregation(q, q.Feature)
+	if agg.Exportable() && len(q.GroupBy) == 0 && len(q.Filter) == 0 {
+		var rows []UsageRow
+		for _, t := range totals {
+			if !q.selects(t.PeriodStart) {
+				continue
+			}
+			row := UsageRow{Feature: t.Feature, From: t.PeriodStart, To: t.PeriodEnd, Aggregation: agg}
+			rows = append(rows, row.with(storage.AggregateRow{Sum: t.Quantity, Count: t.Count}, q))
+		}
+		return rows, nil
+	}
+	return e.aggregatePeriods(ctx, q, totals)
+}
+
+// selects reports whether a period that starts then is asked for.
+func (q UsageQuery) selects(start time.Time) bool {
+	return (q.From.IsZero() || !start.Before(q.From)) && (q.To.IsZero() || start.Before(q.To))
+}
+
+// aggregatePeriods answers from events, whose time tells their period as long as
+// no two periods overlap.
+func (e *Engine) aggregatePeriods(ctx context.Context, q UsageQuery, totals []storage.Total) ([]UsageRow, error) {
+	var edges []time.Time
+	wanted := map[time.Time]bool{} // by the start
+	for i, t := range totals {
+		selected := q.selects(t.PeriodStart)
+		overlaps := i > 0 && t.PeriodStart.Before(totals[i-1].PeriodEnd)
+		if overlaps && (selected || q.selects(totals[i-1].PeriodStart)) {
+			return nil, &sdk.Error{
+				Tag: sdk.TagUnsupported, Code: "periods_overlap", Field: "window",
+				Rule: "billing periods that do not overlap; the tenant's subscription was changed within one",
+				Hint: "ask by day or hour, or without group, filter and aggregation",
+			}
+		}
+		if !selected {
+			continue
+		}
+		wanted[t.PeriodStart] = true
+		if len(edges) == 0 || !edges[len(edges)-1].Equal(t.PeriodStart) {
+			edges = append(edges, t.PeriodStart)
+		}
+		edges = append(edges, t.PeriodEnd)
+	}
+	if len(edges) > maxWindows {
+		return nil, tooMany("from", "at most 10,000 periods in one answer")
+	}
+	rows, err := e.usageByWindow(ctx, q, edges)
+	return slices.DeleteFunc(rows, func(r UsageRow) bool { return !wanted[r.From] }), err
+}
+
+// bufferedPeriods answers for what was tracked: what the store holds, and beside
+// it what this host still holds.
+func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow, error) {
+	names := map[string]bool{}
+	for name, f := range e.cfg.Features {
+		if f.Buffered && (q.Feature == "" || q.Feature == name) {
+			names[name] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	store, err := need[storage.CounterStore](e.cfg.Store, storage.Counters)
+	if err != nil {
+		return nil, err
+	}
+	if q.Feature != "" {
+		if err := e.onlySums(q); err != nil {
+			return nil, err
+		}
+	}
+	var rows []UsageRow
+	for page := (storage.CounterPage{More: true}); page.More; {
+		page, err = store.StreamCounters(ctx, storage.CounterQuery{Tenant: q.Tenant, Feature: q.Feature, After: page.Next, Limit: 1000})
+		if err != nil {
+			return nil, fmt.Errorf("stream counters: %w", err)
+		}
+		for _, k := range page.Counters {
+			if names[k.Feature] && q.selects(k.PeriodStart) {
+				value := k.Value
+				rows = append(rows, UsageRow{
+					Feature: k.Feature, From: k.PeriodStart, To: k.PeriodEnd, Aggregation: meter.Sum, Value: &value, Buffered: true,
+				})
+			}
+		}
+	}
+	return e.withUnflushed(ctx, q, names, rows)
+}
