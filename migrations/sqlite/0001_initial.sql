@@ -91,12 +91,14 @@ CREATE TABLE fencepost_tombstones (
 
 CREATE INDEX fencepost_tombstones_pruned ON fencepost_tombstones (pruned_at);
 
--- Windows of a feature that start before this time have lost events.
+-- When the events of a period occurred that retention removed.
 CREATE TABLE fencepost_pruned (
-  tenant_key TEXT    NOT NULL,
-  feature    TEXT    NOT NULL,
-  before     INTEGER NOT NULL,
-  PRIMARY KEY (tenant_key, feature)
+  tenant_key   TEXT    NOT NULL,
+  feature      TEXT    NOT NULL,
+  period_start INTEGER NOT NULL,
+  earliest     INTEGER NOT NULL,
+  latest       INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, feature, period_start)
 ) STRICT, WITHOUT ROWID;
 
 -- The first receipt of a CloudEvent. seqs are the events that it became, in

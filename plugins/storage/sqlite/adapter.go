@@ -97,6 +97,7 @@ var (
 	_ storage.EventStore        = (*Adapter)(nil)
 	_ storage.EventStreamer     = (*Adapter)(nil)
 	_ storage.CorrectionStore   = (*Adapter)(nil)
+	_ storage.Aggregator        = (*Adapter)(nil)
 	_ storage.SubscriptionStore = (*Adapter)(nil)
 	_ storage.OutboxStore       = (*Adapter)(nil)
 	_ storage.RouteStore        = (*Adapter)(nil)

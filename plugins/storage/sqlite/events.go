@@ -11,6 +11,9 @@ import (
 // maxPage is the largest page of the contract.
 const maxPage = 1000
 
+// maxRows is the largest answer of the contract.
+const maxRows = 100_000
+
 func checkLimit(limit int) error {
 	if limit < 1 || limit > maxPage {
 		return sdk.Invalid("limit", "1 to 1000")

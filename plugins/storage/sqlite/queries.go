@@ -62,6 +62,11 @@ const (
 	qEventsAfter
 	qEventsAfterFiltered
 
+	qAggregateTenant
+	qAggregateScan
+	qTenantEvents
+	qPrunedBefore
+
 	qSubscription
 	qSubscriptionPut
 	qSubscriptions
@@ -156,6 +161,11 @@ var queryFiles = [numQueries]string{
 	qTotalsFeature:       "totals_feature",
 	qEventsAfter:         "events_after",
 	qEventsAfterFiltered: "events_after_filtered",
+
+	qAggregateTenant: "aggregate_tenant",
+	qAggregateScan:   "aggregate_scan",
+	qTenantEvents:    "tenant_events",
+	qPrunedBefore:    "pruned_before",
 
 	qSubscription:    "subscription",
 	qSubscriptionPut: "subscription_put",
