@@ -98,6 +98,8 @@ var (
 	_ storage.EventStreamer     = (*Adapter)(nil)
 	_ storage.CorrectionStore   = (*Adapter)(nil)
 	_ storage.Aggregator        = (*Adapter)(nil)
+	_ storage.ProjectionStore   = (*Adapter)(nil)
+	_ storage.ProjectionKeeper  = (*Adapter)(nil)
 	_ storage.SubscriptionStore = (*Adapter)(nil)
 	_ storage.OutboxStore       = (*Adapter)(nil)
 	_ storage.RouteStore        = (*Adapter)(nil)
@@ -204,7 +206,7 @@ func (a *Adapter) Describe() storage.Manifest {
 		Version: Version,
 		Capabilities: []storage.Capability{
 			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming, storage.Outbox,
-			storage.Corrections,
+			storage.Corrections, storage.ProjectionGenerations,
 		},
 	}
 }

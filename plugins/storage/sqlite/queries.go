@@ -62,6 +62,20 @@ const (
 	qEventsAfter
 	qEventsAfterFiltered
 
+	qProjectionState
+	qProjectionBegin
+	qProjectionCopy
+	qProjectionPruned
+	qProjectionCursor
+	qProjectionPause
+	qProjectionActivate
+	qProjectionAbandon
+	qProjectionForget
+	qTotalsOf
+	qTotalsPrune
+	qTotalsDiffer
+	qBucketsPrune
+
 	qAggregateTenant
 	qAggregateScan
 	qTenantEvents
@@ -161,6 +175,20 @@ var queryFiles = [numQueries]string{
 	qTotalsFeature:       "totals_feature",
 	qEventsAfter:         "events_after",
 	qEventsAfterFiltered: "events_after_filtered",
+
+	qProjectionState:    "projection_state",
+	qProjectionBegin:    "projection_begin",
+	qProjectionCopy:     "projection_copy",
+	qProjectionPruned:   "projection_pruned",
+	qProjectionCursor:   "projection_cursor",
+	qProjectionPause:    "projection_pause",
+	qProjectionActivate: "projection_activate",
+	qProjectionAbandon:  "projection_abandon",
+	qProjectionForget:   "projection_forget",
+	qTotalsOf:           "totals_of",
+	qTotalsPrune:        "totals_prune",
+	qTotalsDiffer:       "totals_differ",
+	qBucketsPrune:       "buckets_prune",
 
 	qAggregateTenant: "aggregate_tenant",
 	qAggregateScan:   "aggregate_scan",

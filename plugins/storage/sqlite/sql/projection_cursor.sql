@@ -1,0 +1,1 @@
+UPDATE fencepost_generations SET cursor = ?1 WHERE scope = 1

@@ -1,0 +1,1 @@
+UPDATE fencepost_generations SET paused = ?1 WHERE scope = 1
