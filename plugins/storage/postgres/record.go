@@ -242,7 +242,7 @@ type recorder struct {
 
 	columns  recordColumns
 	entries  []slot // of the events sent, by their order less one
-	receipts []int      // units of the receipts sent, likewise
+	receipts []int  // units of the receipts sent, likewise
 	answer   recordAnswer
 }
 

@@ -165,16 +165,14 @@ func (r *recorder) args() []any {
 	for n, s := range r.req.Subscriptions {
 		tenants[n], revisions[n] = s.Tenant, s.Revision
 	}
-	return []any{
+	args := []any{
 		e.tenant, e.id, e.feature, e.quantity, e.occurred, e.periodStart, e.periodEnd,
 		e.periodSource, e.plan, e.planVersion, e.dimensions, e.metadata, e.payloadHash, e.dedupeHash, e.signed,
 		e.receipt, e.bucketStart, e.bucketDimensions,
 		c.tenant, c.receiptID, c.source, c.id, c.typ, c.occurred, c.dedupeHash,
 		c.features, c.eventIDs, c.body,
-		i.ord, i.tenant, i.kind, i.ref, i.exporter, i.account, i.mode, i.mapping,
-		i.digest, i.subject, i.route, i.serial, i.customer, i.payload, i.quarantine, i.settled,
-		i.budget,
-		r.req.RoutesRevision, tenants, revisions,
-		r.digests, r.guard, r.req.Mode == storage.Atomic,
+		i.ord,
 	}
+	args = append(args, i.args()...)
+	return append(args, r.req.RoutesRevision, tenants, revisions, r.digests, r.guard, r.req.Mode == storage.Atomic)
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"math/big"
 	"slices"
@@ -431,5 +432,34 @@ func TestRecordGenerations(t *testing.T) {
 	got = sqlOne[string](t, a, `SELECT string_agg(concat_ws(' ', generation, trim_scale(quantity), events, count), ', ' ORDER BY generation) FROM {schema}.fencepost_totals`)
 	if want := "1 20 5 5, 2 11 2 2"; got != want {
 		t.Errorf("totals %s, want %s", got, want)
+	}
+}
+
+// O20, Q5: items of a stored event, as a correction inserts them.
+func TestInsertItems(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	route, _ := routed(t, a)
+	e := tokens("acme", "e1", "1")
+	put := func(items ...storage.NewItem) (superseded int) {
+		all := make([]itemOf, len(items))
+		for i := range items {
+			all[i] = itemOf{new: &items[i], seq: 7, feature: "tokens"}
+		}
+		must(t, a.run.write(t.Context(), "insert", writing{}, func(ctx context.Context, x *tx) (err error) {
+			superseded, err = insertItems(ctx, x, all)
+			return err
+		}))
+		return superseded
+	}
+	if n := put(itemFor(e, route, "m1")); n != 0 {
+		t.Errorf("superseded %d, want 0", n)
+	}
+	if n := put(itemFor(e, route, "m1"), itemFor(e, route, "m2")); n != 1 {
+		t.Errorf("superseded %d, want 1", n)
+	}
+	got := sqlOne[string](t, a, "SELECT string_agg(concat_ws(' ', event_seq, feature, customer, state, attempt_budget), ', ') FROM {schema}.fencepost_outbox")
+	if want := "7 tokens cus_1 pending 3"; got != want {
+		t.Errorf("items %s, want %s", got, want)
 	}
 }

@@ -1,0 +1,46 @@
+WITH
+item AS (
+  SELECT * FROM unnest(
+    $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+    $10::bytea[], $11::bytea[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::text[], $17::boolean[],
+    $18::int[])
+  AS i (
+    seq, feature, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
+    digest, subject_key, route, serial_key, customer, payload, quarantine_reason, settled,
+    attempt_budget)
+),
+offered AS MATERIALIZED (
+  SELECT nextval('{schema}.fencepost_item_seq') AS item, o.*
+  FROM (
+    SELECT i.*, k.route AS known_route, c.now
+    FROM item AS i CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) AS c
+    LEFT JOIN {schema}.fencepost_routes AS k ON k.route = i.route
+    WHERE NOT EXISTS (SELECT FROM {schema}.fencepost_outbox_items AS x WHERE x.digest = i.digest)
+    ORDER BY i.seq, i.digest) AS o
+),
+-- A route that is not stored is NULL here, and refused.
+state AS (
+  INSERT INTO {schema}.fencepost_outbox_state
+    (item, route, subject_key, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at)
+  SELECT item, known_route, subject_key, serial_key,
+    CASE quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
+    attempt_budget, CASE quarantine_reason WHEN '' THEN now END, nullif(quarantine_reason, ''),
+    CASE WHEN settled THEN now END
+  FROM offered ORDER BY item
+  ON CONFLICT (subject_key) WHERE superseded_by IS NULL DO NOTHING
+  RETURNING item, route, state, settled_at
+),
+staged AS (
+  INSERT INTO {schema}.fencepost_outbox_items
+    (item, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
+     digest, route, event_seq, feature, customer, payload, created_at)
+  SELECT o.item, o.tenant_key, o.subject_kind, o.subject_ref, o.exporter, o.destination_account, o.mode,
+    o.mapping_version, o.digest, o.route, o.seq, o.feature, o.customer, nullif(o.payload, ''), o.now
+  FROM offered AS o JOIN state USING (item) ORDER BY o.item
+),
+counted AS (
+  INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
+  SELECT route, state, count(*), count(*) FILTER (WHERE settled_at IS NULL)
+  FROM state GROUP BY route, state
+)
+SELECT count(*) FROM offered AS o WHERE o.item NOT IN (SELECT item FROM state)
