@@ -98,6 +98,7 @@ var (
 	_ storage.EventStreamer     = (*Adapter)(nil)
 	_ storage.CorrectionStore   = (*Adapter)(nil)
 	_ storage.Aggregator        = (*Adapter)(nil)
+	_ storage.BucketStore       = (*Adapter)(nil)
 	_ storage.ProjectionStore   = (*Adapter)(nil)
 	_ storage.ProjectionKeeper  = (*Adapter)(nil)
 	_ storage.SubscriptionStore = (*Adapter)(nil)
@@ -206,7 +207,7 @@ func (a *Adapter) Describe() storage.Manifest {
 		Version: Version,
 		Capabilities: []storage.Capability{
 			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming, storage.Outbox,
-			storage.Corrections, storage.ProjectionGenerations,
+			storage.Corrections, storage.ProjectionGenerations, storage.Buckets,
 		},
 	}
 }

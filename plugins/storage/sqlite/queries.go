@@ -41,6 +41,10 @@ const (
 	qTotalMove
 	qBucketAdd
 	qSealLast
+	qSealCovered
+	qSealInsert
+	qBuckets
+	qBucketsAggregate
 	qSealCovering
 	qSealOlder
 	qLastEvent
@@ -155,6 +159,10 @@ var queryFiles = [numQueries]string{
 	qTotalMove:            "total_move",
 	qBucketAdd:            "bucket_add",
 	qSealLast:             "seal_last",
+	qSealCovered:          "seal_covered",
+	qSealInsert:           "seal_insert",
+	qBuckets:              "buckets",
+	qBucketsAggregate:     "buckets_aggregate",
 	qSealCovering:         "seal_covering",
 	qSealOlder:            "seal_older",
 	qLastEvent:            "last_event",
