@@ -98,6 +98,8 @@ var (
 	_ storage.EventStreamer     = (*Adapter)(nil)
 	_ storage.CorrectionStore   = (*Adapter)(nil)
 	_ storage.Aggregator        = (*Adapter)(nil)
+	_ storage.CounterStore      = (*Adapter)(nil)
+	_ storage.HistoryStore      = (*Adapter)(nil)
 	_ storage.BucketStore       = (*Adapter)(nil)
 	_ storage.ProjectionStore   = (*Adapter)(nil)
 	_ storage.ProjectionKeeper  = (*Adapter)(nil)
@@ -207,7 +209,7 @@ func (a *Adapter) Describe() storage.Manifest {
 		Version: Version,
 		Capabilities: []storage.Capability{
 			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming, storage.Outbox,
-			storage.Corrections, storage.ProjectionGenerations, storage.Buckets,
+			storage.Corrections, storage.ProjectionGenerations, storage.Buckets, storage.Counters,
 		},
 	}
 }

@@ -80,6 +80,16 @@ const (
 	qTotalsDiffer
 	qBucketsPrune
 
+	qCounterSet
+	qCounterAdd
+	qCounter
+	qCounters
+	qHistorySet
+	qHistoryAdd
+	qHistoryStep
+	qHistoryRange
+	qBatchInsert
+
 	qAggregateTenant
 	qAggregateScan
 	qTenantEvents
@@ -197,6 +207,16 @@ var queryFiles = [numQueries]string{
 	qTotalsPrune:        "totals_prune",
 	qTotalsDiffer:       "totals_differ",
 	qBucketsPrune:       "buckets_prune",
+
+	qCounterSet:   "counter_set",
+	qCounterAdd:   "counter_add",
+	qCounter:      "counter",
+	qCounters:     "counters",
+	qHistorySet:   "history_set",
+	qHistoryAdd:   "history_add",
+	qHistoryStep:  "history_step",
+	qHistoryRange: "history_range",
+	qBatchInsert:  "batch_insert",
 
 	qAggregateTenant: "aggregate_tenant",
 	qAggregateScan:   "aggregate_scan",
