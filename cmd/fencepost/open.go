@@ -96,9 +96,10 @@ func storeExists(cfg config.Config) error {
 type access int
 
 const (
-	toRead   access = iota // the store must exist
-	toWrite                // it is created if there is none
-	toRecord               // and exporters say what can be expressed
+	toRead    access = iota // the store must exist
+	toWrite                 // it is created if there is none
+	toRecord                // and exporters say what can be expressed
+	toReplace               // as toRecord, but the store must exist
 )
 
 // openAPI returns a client of the API: of the server that was named, of this
@@ -113,12 +114,12 @@ func (a *app) openAPI(ctx context.Context, use access) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if use == toRead {
+	if use == toRead || use == toReplace {
 		if err := storeExists(cfg); err != nil {
 			return nil, err
 		}
 	}
-	if use != toRecord {
+	if use != toRecord && use != toReplace {
 		cfg.Exporters = nil
 	}
 	for deadline := time.Now().Add(storePatience); ; {

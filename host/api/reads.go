@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -17,22 +19,29 @@ import (
 
 // EventView is an event as the API shows it.
 type EventView struct {
-	ID           string            `json:"id"`
-	Tenant       string            `json:"tenant"`
-	Feature      string            `json:"feature"`
-	Quantity     string            `json:"quantity"`
-	Kind         string            `json:"kind"`
-	Time         string            `json:"time"`
-	PeriodStart  string            `json:"period_start"`
-	PeriodEnd    string            `json:"period_end"`
-	PeriodSource string            `json:"period_source"`
-	Plan         string            `json:"plan,omitempty"`
-	PlanVersion  string            `json:"plan_version,omitempty"`
-	Source       string            `json:"source,omitempty"` // of a CloudEvent
-	Dimensions   map[string]string `json:"dimensions,omitempty"`
-	Metadata     json.RawMessage   `json:"metadata,omitempty"`
-	Seq          string            `json:"seq"`
-	RecordedAt   string            `json:"recorded_at"`
+	ID       string `json:"id"`
+	Tenant   string `json:"tenant"`
+	Feature  string `json:"feature"`
+	Quantity string `json:"quantity"`
+	Kind     string `json:"kind"`
+	// Effect is what the event adds to the totals, Remaining what can still be
+	// taken back of it (in the answer about one event, if it is usage).
+	Effect          string            `json:"effect"`
+	OriginalEventID string            `json:"original_event_id,omitempty"` // of a correction
+	Reverses        bool              `json:"reverses,omitempty"`          // of a correction that left nothing
+	Corrected       string            `json:"corrected,omitempty"`
+	Remaining       string            `json:"remaining,omitempty"`
+	Time            string            `json:"time"`
+	PeriodStart     string            `json:"period_start"`
+	PeriodEnd       string            `json:"period_end"`
+	PeriodSource    string            `json:"period_source"`
+	Plan            string            `json:"plan,omitempty"`
+	PlanVersion     string            `json:"plan_version,omitempty"`
+	Source          string            `json:"source,omitempty"` // of a CloudEvent
+	Dimensions      map[string]string `json:"dimensions,omitempty"`
+	Metadata        json.RawMessage   `json:"metadata,omitempty"`
+	Seq             string            `json:"seq"`
+	RecordedAt      string            `json:"recorded_at"`
 }
 
 // Page is a page of a listing. Next is absent on the last page.
@@ -146,7 +155,12 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, err)
 			return
 		}
-		writeJSON(w, http.StatusOK, eventView(ev))
+		view, err := s.correctedView(r.Context(), ev)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, view)
 		return
 	}
 	rc, err := s.cfg.Engine.Receipt(r.Context(), storage.ReceiptKey{Tenant: tenant, ReceiptID: canon.ReceiptID(source, id)})
@@ -165,15 +179,39 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, err)
 			return
 		}
-		entries = append(entries, eventView(ev))
+		entry, err := s.correctedView(r.Context(), ev)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		entries = append(entries, entry)
 	}
 	view["entries"] = entries
 	writeJSON(w, http.StatusOK, view)
 }
 
+// correctedView is an event with what was taken back of it, where the store has
+// corrections.
+func (s *server) correctedView(ctx context.Context, ev storage.Event) (EventView, error) {
+	v := eventView(ev)
+	if ev.Kind != storage.Usage {
+		return v, nil
+	}
+	c, err := s.cfg.Engine.Correctable(ctx, storage.EventKey{Tenant: ev.Tenant, EventID: ev.EventID})
+	switch {
+	case errors.Is(err, sdk.ErrUnsupported):
+		return v, nil
+	case err != nil:
+		return v, err
+	}
+	v.Corrected, v.Remaining = c.Corrected.String(), ev.Quantity.Abs().Sub(c.Corrected).String()
+	return v, nil
+}
+
 func eventView(e storage.Event) EventView {
 	v := EventView{
 		ID: e.EventID, Tenant: e.Tenant, Feature: e.Feature, Quantity: e.Quantity.String(), Kind: string(e.Kind),
+		Effect: e.Effect.String(), OriginalEventID: e.OriginalEventID, Reverses: e.Reverses,
 		Time: stamp(e.OccurredAt), PeriodStart: stamp(e.PeriodStart), PeriodEnd: stamp(e.PeriodEnd),
 		PeriodSource: string(e.PeriodSource), Plan: e.Plan, PlanVersion: e.PlanVersion,
 		Dimensions: e.Dimensions, Metadata: e.Metadata, Seq: strconv.FormatInt(e.Seq, 10), RecordedAt: stamp(e.RecordedAt),
