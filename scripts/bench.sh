@@ -4,10 +4,13 @@
 # repeats (for benchstat: scripts/tool.sh benchstat).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/services.sh
+. scripts/services.sh
+start_services # with fsync: durability is part of what is measured
 
 dir=''
 pid=''
-trap '[[ -z $pid ]] || kill "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
+trap '[[ -z $pid ]] || kill "$pid" 2>/dev/null; rm -rf "$dir"; stop_services' EXIT
 
 report() { printf '%-28s %10s   limit %s\n' "$1" "$2" "$3"; }
 

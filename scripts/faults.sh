@@ -3,6 +3,10 @@
 # SOAK=1 runs the long ones, and only those.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/services.sh
+. scripts/services.sh
+install_packages gcc:gcc # for the shims that make a disk fail and a clock step
+start_services
 go vet -tags faults ./...
 mapfile -t dirs < <(git grep -lE --untracked '^//go:build .*\bfaults\b' -- '*_test.go' | xargs -r -n1 dirname | sort -u)
 ((${#dirs[@]})) || { echo "faults.sh: no test has the build tag faults" >&2; exit 1; }

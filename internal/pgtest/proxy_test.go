@@ -27,23 +27,10 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	dsn, schema := pgtest.Schema(t)
-	b := &bed{t: t, table: schema + ".probe", proxy: pgtest.NewProxy(t, plain(t, dsn))}
-	b.direct = b.connect(plain(t, dsn))
+	b := &bed{t: t, table: schema + ".probe", proxy: pgtest.NewProxy(t, pgtest.Plain(dsn))}
+	b.direct = b.connect(pgtest.Plain(dsn))
 	b.exec(b.direct, "CREATE TABLE "+b.table+" (n int PRIMARY KEY)")
 	return b
-}
-
-// plain is a DSN without what only the storage adapter understands.
-func plain(t *testing.T, dsn string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	q.Del("fencepost_schema")
-	u.RawQuery = q.Encode()
-	return u.String()
 }
 
 func (b *bed) connect(dsn string) *pgx.Conn {
@@ -218,7 +205,7 @@ func TestCutAndRedirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = nobody.Close()
-	server, err := url.Parse(plain(t, b.direct.Config().ConnString()))
+	server, err := url.Parse(b.direct.Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
 	}

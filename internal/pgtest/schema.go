@@ -32,8 +32,8 @@ func Schema(t testing.TB) (dsn, schema string) {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails since Go 1.24
 	schema = "t_" + hex.EncodeToString(b[:])
-	execute(t, base, "CREATE SCHEMA "+schema)
-	t.Cleanup(func() { execute(t, base, "DROP SCHEMA "+schema+" CASCADE") })
+	execute(t, Plain(base), "CREATE SCHEMA "+schema)
+	t.Cleanup(func() { execute(t, Plain(base), "DROP SCHEMA "+schema+" CASCADE") })
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatalf("%s: %v", Env, err)
@@ -42,6 +42,20 @@ func Schema(t testing.TB) (dsn, schema string) {
 	q.Set("fencepost_schema", schema)
 	u.RawQuery = q.Encode()
 	return u.String(), schema
+}
+
+// Plain is a DSN without the parameters that only the storage adapter
+// understands: for a connection of the test's own.
+func Plain(dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return dsn
+	}
+	q := u.Query()
+	q.Del("fencepost_schema")
+	q.Del("pgbouncer")
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 func execute(t testing.TB, dsn, sql string) {
