@@ -98,6 +98,7 @@ var (
 	_ storage.EventStreamer     = (*Adapter)(nil)
 	_ storage.CorrectionStore   = (*Adapter)(nil)
 	_ storage.Aggregator        = (*Adapter)(nil)
+	_ storage.RetentionStore    = (*Adapter)(nil)
 	_ storage.CounterStore      = (*Adapter)(nil)
 	_ storage.HistoryStore      = (*Adapter)(nil)
 	_ storage.BucketStore       = (*Adapter)(nil)
@@ -210,6 +211,7 @@ func (a *Adapter) Describe() storage.Manifest {
 		Capabilities: []storage.Capability{
 			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming, storage.Outbox,
 			storage.Corrections, storage.ProjectionGenerations, storage.Buckets, storage.Counters,
+			storage.Retention,
 		},
 	}
 }

@@ -25,6 +25,7 @@ func registerFunctions(c *conn) error {
 		}
 	}
 	return c.CreateFunction("fencepost_pruning", &sqlite.FunctionImpl{
+		AllowIndirect: true, // triggers call it
 		Scalar: func(sqlite.Context, []sqlite.Value) (sqlite.Value, error) {
 			if c.pruning {
 				return sqlite.IntegerValue(1), nil

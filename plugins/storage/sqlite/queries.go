@@ -90,6 +90,25 @@ const (
 	qHistoryRange
 	qBatchInsert
 
+	qPruneCandidates
+	qPruneCorrections
+	qPruneTombstone
+	qPruneNote
+	qPruneItems
+	qPruneAttempts
+	qPruneItem
+	qPruneEvent
+	qPruneBody
+	qPruneReceiptOf
+	qPruneCloudevent
+	qPruneTombstones
+	qPruneForget
+	qPruneUnmatched
+	qPruneBatches
+	qPruneBatch
+	qTotalSigned
+	qSeqKnown
+
 	qAggregateTenant
 	qAggregateScan
 	qTenantEvents
@@ -217,6 +236,25 @@ var queryFiles = [numQueries]string{
 	qHistoryStep:  "history_step",
 	qHistoryRange: "history_range",
 	qBatchInsert:  "batch_insert",
+
+	qPruneCandidates:  "prune_candidates",
+	qPruneCorrections: "prune_corrections",
+	qPruneTombstone:   "prune_tombstone",
+	qPruneNote:        "prune_note",
+	qPruneItems:       "prune_items",
+	qPruneAttempts:    "prune_attempts",
+	qPruneItem:        "prune_item",
+	qPruneEvent:       "prune_event",
+	qPruneBody:        "prune_body",
+	qPruneReceiptOf:   "prune_receipt_of",
+	qPruneCloudevent:  "prune_cloudevent",
+	qPruneTombstones:  "prune_tombstones",
+	qPruneForget:      "prune_forget",
+	qPruneUnmatched:   "prune_unmatched",
+	qPruneBatches:     "prune_batches",
+	qPruneBatch:       "prune_batch",
+	qTotalSigned:      "total_signed",
+	qSeqKnown:         "seq_known",
 
 	qAggregateTenant: "aggregate_tenant",
 	qAggregateScan:   "aggregate_scan",

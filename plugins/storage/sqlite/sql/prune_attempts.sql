@@ -1,0 +1,1 @@
+DELETE FROM fencepost_attempts WHERE item = ?1

@@ -1,0 +1,1 @@
+DELETE FROM fencepost_receipts WHERE batch_id = ?1

@@ -1,0 +1,1 @@
+DELETE FROM fencepost_events WHERE seq = ?1

@@ -1,0 +1,1 @@
+DELETE FROM fencepost_outbox_items WHERE item = ?1

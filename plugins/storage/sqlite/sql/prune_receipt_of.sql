@@ -1,0 +1,1 @@
+SELECT receipt_id FROM fencepost_events WHERE seq = ?1 AND receipt_id IS NOT NULL

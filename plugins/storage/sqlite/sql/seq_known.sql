@@ -1,0 +1,1 @@
+SELECT 1 FROM fencepost_events WHERE seq = ?1
