@@ -140,8 +140,9 @@ CREATE TABLE fencepost_totals (
 ) STRICT, WITHOUT ROWID;
 
 -- projection is the generation as in fencepost_totals, generation that of the
--- bucket: one more than the seals that cover it. dimensions is JSON with its
--- keys in order.
+-- bucket: one more than the seals that cover it. dimensions are the members of a
+-- JSON object in the order of their names, without its braces: they sort as the
+-- contract says.
 CREATE TABLE fencepost_buckets (
   projection   INTEGER NOT NULL,
   tenant_key   TEXT    NOT NULL,

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -48,9 +49,8 @@ func checkBuckets(q storage.BucketQuery) error {
 
 func (r *row) bucket() (b storage.Bucket) {
 	b.Start = r.time()
-	r.decode(&b.Dimensions)
-	if len(b.Dimensions) == 0 {
-		b.Dimensions = nil
+	if members := r.text(); members != "" && r.err == nil {
+		r.err = json.Unmarshal([]byte("{"+members+"}"), &b.Dimensions)
 	}
 	b.Generation, b.Sum, b.Count = int(r.int()), r.total(), r.int()
 	b.Min, b.Max = r.ptrTotal(), r.ptrTotal()
@@ -124,7 +124,7 @@ func (g *cells) buckets(c *conn) error {
 	return c.bind(qBucketsAggregate).text(g.q.Tenant).text(g.q.Feature).int(g.from()).int(g.to()).
 		each(func(r *row) error {
 			at := r.int()
-			s, err := g.selectDimensions(r.text())
+			s, err := g.selectDimensions("{" + r.text() + "}")
 			if err != nil || s.out {
 				return err
 			}

@@ -117,7 +117,7 @@ type featureKey struct{ tenant, feature string }
 // bucketKey identifies one generation of a bucket within a projection.
 type bucketKey struct {
 	totalKey          // start is that of the bucket
-	dimensions string // canonical JSON
+	dimensions string // see dimensionsText
 	generation int64
 }
 
@@ -171,13 +171,17 @@ func most(a, b *decimal.Decimal) *decimal.Decimal {
 	return a
 }
 
-// dimensionsText is the canonical form: one text for equal dimensions.
+// dimensionsText is the members of a JSON object, in the order of their names:
+// one text for equal dimensions, and what begins another comes before it.
 func dimensionsText(dimensions map[string]string) (string, error) {
 	if len(dimensions) == 0 {
-		return "{}", nil
+		return "", nil
 	}
-	b, err := json.Marshal(dimensions) // keys in order
-	return string(b), err
+	b, err := json.Marshal(dimensions)
+	if err != nil {
+		return "", err
+	}
+	return string(b[1 : len(b)-1]), nil
 }
 
 func (d *deltas) writeBuckets(c *conn, projection int64) error {
