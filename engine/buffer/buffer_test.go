@@ -141,6 +141,32 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
+// A store forgets after a day which batches it has applied; until then a batch is
+// written again, and after that it is named and kept out of the way.
+func TestBatchesAreNotBelievedForEver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ledger.answer = func(storage.FlushBatch) error { return errDown }
+	r.track(t, "acme", "calls", "5")
+	_ = r.Flush(t.Context())
+	r.set(noon.Add(23*time.Hour - time.Second))
+	_ = r.Flush(t.Context())
+	if n := len(r.ledger.calls); n != 2 {
+		t.Fatalf("written %d times", n)
+	}
+	r.ledger.answer = nil
+	r.set(noon.Add(23 * time.Hour))
+	r.track(t, "acme", "calls", "1")
+	r.flush(t)
+	r.holds(t, "acme", "calls", "1")
+	if n := r.log.count("quantity=5"); n != 1 {
+		t.Errorf("named %d times", n)
+	}
+	if got := r.Unflushed("acme", "calls"); len(got) != 1 {
+		t.Errorf("unflushed %v", got)
+	}
+}
+
 // One counter that the store refuses keeps no other from being written, and is
 // not forgotten.
 func TestRefusedCounters(t *testing.T) {

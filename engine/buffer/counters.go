@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,16 @@ type Counters struct {
 	flushing chan struct{} // holds a token while nobody flushes
 	mu       sync.Mutex
 	pending  []storage.FlushBatch // written by whoever holds the token
+	// tried says when a pending batch was first written; unknown are those
+	// that were, too long ago to be written again.
+	tried   map[string]time.Time
+	unknown []storage.FlushBatch
 }
+
+// believable is how long after its first writing a batch may be written again. A
+// store keeps the receipts of batches for a day at least; after that it would not
+// know a batch that it has applied.
+const believable = 23 * time.Hour
 
 // New returns counters. It starts nothing: see [Counters.Run].
 func New(cfg Config) *Counters {
@@ -77,7 +87,7 @@ func New(cfg Config) *Counters {
 	if cfg.Max == 0 {
 		cfg.Max = 1_000_000
 	}
-	c := &Counters{cfg: cfg, flushing: make(chan struct{}, 1)}
+	c := &Counters{cfg: cfg, flushing: make(chan struct{}, 1), tried: map[string]time.Time{}}
 	c.flushing <- struct{}{}
 	return c
 }
@@ -180,7 +190,7 @@ func (c *Counters) Unflushed(tenant, feature string) map[time.Time]decimal.Decim
 		}
 	}
 	c.mu.Lock()
-	for _, b := range c.pending {
+	for _, b := range slices.Concat(c.pending, c.unknown) {
 		for _, k := range b.Counters {
 			if k.Tenant == tenant && k.Feature == feature {
 				add(k.PeriodStart, k.Value)
@@ -230,18 +240,24 @@ func (c *Counters) Stop(ctx context.Context) error {
 	defer c.mu.Unlock()
 	n := 0
 	for _, b := range c.pending {
-		for _, k := range b.Counters {
-			if n++; n <= maxNamed {
-				c.cfg.Logger.ErrorContext(ctx, "counted usage was not written", "batch", b.ID, "tenant", k.Tenant,
-					"feature", k.Feature, "period_start", k.PeriodStart, "quantity", k.Value.String())
-			}
-		}
+		n = c.name(ctx, "counted usage was not written", b, n)
 	}
 	c.cfg.Logger.ErrorContext(ctx, "counters were not flushed", "counters", n, "batches", len(c.pending), "error", err)
 	return &sdk.Error{
 		Tag: sdk.TagUnavailable, Code: "unflushed", Err: err,
 		Rule: "a store that takes what was counted; see the log for what it was",
 	}
+}
+
+// name says in the log what a batch holds, the n-th counter on.
+func (c *Counters) name(ctx context.Context, message string, b storage.FlushBatch, n int) int {
+	for _, k := range b.Counters {
+		if n++; n <= maxNamed {
+			c.cfg.Logger.ErrorContext(ctx, message, "batch", b.ID, "tenant", k.Tenant,
+				"feature", k.Feature, "period_start", k.PeriodStart, "quantity", k.Value.String())
+		}
+	}
+	return n
 }
 
 // maxNamed bounds the lines that Stop writes about what is lost.

@@ -47,6 +47,14 @@ func (c *Counters) send(ctx context.Context) error {
 	for len(queue) > 0 {
 		b := queue[0]
 		queue = queue[1:]
+		if !c.believed(b.ID) {
+			c.name(ctx, "counted usage may be written or not, and is not tried again", b, 0)
+			c.replace(b.ID)
+			c.mu.Lock()
+			c.unknown = append(c.unknown, b)
+			c.mu.Unlock()
+			continue
+		}
 		err := c.write(ctx, b)
 		switch {
 		case err == nil:
@@ -133,10 +141,26 @@ func (c *Counters) write(ctx context.Context, b storage.FlushBatch) (err error) 
 	return nil
 }
 
+// believed notes the first writing of a batch and reports whether a store still
+// knows whether it has applied it. Now and the monotonic clock may disagree after
+// a sleep or a step of the clock; the longer time counts.
+func (c *Counters) believed(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.cfg.Now()
+	first, ok := c.tried[id]
+	if !ok {
+		c.tried[id] = now
+		return true
+	}
+	return max(now.Sub(first), now.Round(0).Sub(first.Round(0))) < believable
+}
+
 // replace puts parts, or nothing, in the place of a pending batch.
 func (c *Counters) replace(id string, parts ...storage.FlushBatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.tried, id)
 	kept := make([]storage.FlushBatch, 0, len(c.pending)+len(parts))
 	for _, b := range c.pending {
 		if b.ID == id {
