@@ -208,6 +208,8 @@ func activatable(st storage.ProjectionState, generation int64) error {
 	switch {
 	case st.Building == 0 || st.Building != generation:
 		return moved("not_building", "a generation that is being built")
+	case st.Paused:
+		return moved("paused", "a build that is not paused")
 	case st.Cursor < st.Watermark:
 		return moved("not_scanned", "a build that was scanned to its watermark")
 	case st.Seed != 0:
