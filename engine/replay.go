@@ -128,6 +128,12 @@ func (e *Engine) Replay(ctx context.Context, o ReplayOptions) (ReplayProgress, e
 	return r.at, nil
 }
 
+// Check reports what Replay would refuse of the options themselves.
+func (o ReplayOptions) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 func (o ReplayOptions) withDefaults() (ReplayOptions, error) {
 	if o.BatchSize == 0 {
 		o.BatchSize = replayBatch

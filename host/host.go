@@ -71,6 +71,7 @@ type Host struct {
 	engine    *engine.Engine
 	metrics   *telemetry.Metrics
 	exporters []*exporterRuntime
+	replays   *replays
 	owner     string
 
 	stop  context.CancelFunc
@@ -215,7 +216,8 @@ func (h *Host) openEngine(ctx context.Context) error {
 	cfg := engine.Config{
 		Store: h.store, Meters: meters, Features: map[string]engine.Feature{}, Manifests: map[string]exporter.Manifest{},
 		AttemptBudget: s.Outbox.Attempts, RecordTimeout: time.Duration(s.Limits.RecordTimeout), RecordConcurrency: s.Limits.RecordConcurrency,
-		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.metrics,
+		Buffer: engine.Buffer{FlushEvery: time.Duration(s.Counters.Flush), Max: s.Counters.Max, Host: h.owner},
+		Now:    h.cfg.Now, Logger: h.cfg.Logger, Observer: h.metrics,
 	}
 	for name, f := range s.Features {
 		dimensions, kept := f.BucketDimensions()
@@ -234,6 +236,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 	if h.engine, err = engine.New(cfg); err != nil {
 		return err
 	}
+	h.replays = newReplays(h.engine, h.cfg.Now)
 	set, err := h.engine.ApplyRoutes(ctx, plans)
 	if err != nil {
 		return err
@@ -382,7 +385,7 @@ func (h *Host) Handler() http.Handler {
 	items, _ := h.store.(storage.OutboxStore) // the engine required it
 	return api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
-		Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
+		Replays: h.replays, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents,
 		Observer:  h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
@@ -390,18 +393,27 @@ func (h *Host) Handler() http.Handler {
 
 // StopDelivery stops claiming and sending at once, and returns without waiting
 // for what is on its way. Recording and reading go on. Close completes it.
-func (h *Host) StopDelivery() { h.stop() }
+func (h *Host) StopDelivery() {
+	h.stop()
+	if h.replays != nil {
+		h.replays.stop()
+	}
+}
 
-// Close stops claiming at once, lets what is in flight end, and closes what
-// Open opened. Later calls return what the first did.
+// Close stops claiming at once, lets what is in flight end, writes what was
+// tracked, and closes what Open opened. ctx bounds the writing; what could not
+// be written is an error and is named in the log. Later calls return what the
+// first did.
 func (h *Host) Close(ctx context.Context) error {
 	h.once.Do(func() {
-		h.stop()
+		h.StopDelivery()
 		h.loops.Wait()
+		var errs []error
 		if h.engine != nil {
+			h.replays.wait()
+			errs = append(errs, h.engine.StopTracking(ctx))
 			h.engine.Close()
 		}
-		var errs []error
 		for _, x := range h.exporters {
 			errs = append(errs, x.close(ctx))
 		}

@@ -29,6 +29,7 @@ func (h *Host) start() error {
 		})
 	}
 	h.loops.Go(func() { h.gauge(ctx) })
+	h.loops.Go(func() { h.rebuildBuckets(ctx) })
 	return nil
 }
 

@@ -23,6 +23,8 @@ type Config struct {
 	Outbox storage.OutboxStore
 	// Ready reports whether Record could work now. Nil: always.
 	Ready func(ctx context.Context) error
+	// Replays runs replays. Nil: they are refused as unsupported.
+	Replays Replayer
 	// Degraded lists what is wrong without keeping Record from working.
 	Degraded func() []string
 	// Observer counts events that are refused before the engine sees them.
@@ -70,6 +72,13 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("PUT /v1/subscriptions/{tenant}", s.putSubscription)
 	mux.HandleFunc("GET /v1/subscriptions/{tenant}", s.getSubscription)
 	mux.HandleFunc("GET /v1/subscriptions", s.listSubscriptions)
+	mux.HandleFunc("GET /v1/replays", s.getReplays)
+	mux.HandleFunc("POST /v1/replays", s.postReplay)
+	mux.HandleFunc("POST /v1/replays/pause", s.pauseReplay)
+	mux.HandleFunc("POST /v1/replays/resume", s.resumeReplay)
+	mux.HandleFunc("POST /v1/replays/activate", s.activateReplay)
+	mux.HandleFunc("POST /v1/replays/prune", s.pruneReplay)
+	mux.HandleFunc("POST /v1/retention/prune", s.prune)
 	mux.HandleFunc("GET /v1/outbox", s.listItems)
 	mux.HandleFunc("GET /v1/outbox/stats", s.stats)
 	mux.HandleFunc("GET /v1/outbox/{id}", s.getItem)

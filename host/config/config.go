@@ -27,6 +27,7 @@ type Config struct {
 	Exporters []Exporter         `yaml:"exporters"`
 	Outbox    Outbox             `yaml:"outbox"`
 	Limits    Limits             `yaml:"limits"`
+	Counters  Counters           `yaml:"counters"`
 	StateDir  string             `yaml:"state_dir"`
 	Keys      []string           `yaml:"keys"`
 	Console   Console            `yaml:"console"`
@@ -99,6 +100,15 @@ type Limits struct {
 	RecordTimeout     Duration `yaml:"record_timeout"`
 }
 
+// Counters tune the counting of buffered features.
+type Counters struct {
+	// Flush is the time between two writings of what was counted. It is also
+	// the most that a kill loses.
+	Flush Duration `yaml:"flush"`
+	// Max bounds the counters in memory.
+	Max int64 `yaml:"max"`
+}
+
 // Console configures the operator console.
 type Console struct {
 	Mode string `yaml:"mode"`
@@ -125,6 +135,8 @@ func (c Config) WithDefaults() Config {
 	set(&c.Limits.BatchBytes, 1<<20)
 	set(&c.Limits.RecordConcurrency, 64)
 	set(&c.Limits.RecordTimeout, Duration(15*time.Second))
+	set(&c.Counters.Flush, Duration(5*time.Second))
+	set(&c.Counters.Max, 1_000_000)
 	c.Exporters = exportersWithDefaults(c.Exporters)
 	return c
 }
@@ -250,6 +262,10 @@ func (c Config) validateNumbers() error {
 		return sdk.Invalid("limits.record_concurrency", "at least 1")
 	case time.Duration(c.Limits.RecordTimeout) < time.Millisecond:
 		return sdk.Invalid("limits.record_timeout", "at least 1ms")
+	case time.Duration(c.Counters.Flush) < 10*time.Millisecond:
+		return sdk.Invalid("counters.flush", "at least 10ms")
+	case c.Counters.Max < 1:
+		return sdk.Invalid("counters.max", "at least 1")
 	}
 	return nil
 }
