@@ -2,15 +2,157 @@ package postgres
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
 
-	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
-type horizon struct{}
+const (
+	qEventsAfter query = "events_after"
+	qLastSeq     query = "last_seq"
+	qRecording   query = "recording"
+)
 
-// StreamEvents returns events in insertion order after a cursor.
-func (a *Adapter) StreamEvents(context.Context, storage.StreamQuery) (storage.EventPage, error) {
-	return storage.EventPage{}, sdk.Unavailable("store", errors.New("not written yet"))
+// horizon is the highest seq below which nothing can appear any more.
+//
+// A seq is drawn before its transaction commits, so a lower one may show later
+// than a higher one. Whoever draws one holds the shared side of the route lock
+// until the commit is visible. So: read the last seq drawn, then who holds the
+// lock; once none of those holds it, everything up to that seq is settled.
+type horizon struct {
+	mu      sync.Mutex
+	settled int64
+	// pending is a sample that waits for its holders to end.
+	pending *sample
+}
+
+// sample is a last seq, and the transactions that may still owe one below it.
+type sample struct {
+	seq     int64
+	holders []string
+}
+
+// observe takes a sample and answers the horizon.
+func (h *horizon) observe(now sample) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(now.holders) == 0 {
+		h.settled, h.pending = max(h.settled, now.seq), nil
+		return h.settled
+	}
+	if p := h.pending; p != nil {
+		if slices.ContainsFunc(p.holders, func(x string) bool { return slices.Contains(now.holders, x) }) {
+			return h.settled
+		}
+		h.settled = max(h.settled, p.seq)
+	}
+	h.pending = &now
+	return h.settled
+}
+
+// streamPatience is how long a call waits for transactions in flight when they
+// stand before the first event that it could answer. They are short; behind a
+// long one of an embedder the stream ends until it commits.
+const streamPatience = 100 * time.Millisecond
+
+// StreamEvents returns events in insertion order after a cursor. It ends below
+// the oldest record in flight, so that no event is passed over which commits
+// later with a lower seq: nothing is left out, and what was recorded is at most
+// as late as the transactions beside it. // I13
+func (a *Adapter) StreamEvents(ctx context.Context, q storage.StreamQuery) (page storage.EventPage, err error) {
+	const op = "stream events"
+	if err := checkLimit(q.Limit); err != nil {
+		return page, fmt.Errorf("%s: %w", op, err)
+	}
+	patience := time.NewTimer(streamPatience)
+	defer patience.Stop()
+	for wait := time.Millisecond; ; wait *= 2 {
+		behind := false
+		err := a.run.read(ctx, op, func(ctx context.Context, t *tx) (err error) {
+			page, behind, err = a.streamPage(ctx, t, q)
+			return err
+		})
+		if err != nil {
+			return storage.EventPage{}, err
+		}
+		if !behind || len(page.Events) > 0 {
+			return page, nil
+		}
+		select {
+		case <-patience.C:
+			return page, nil
+		case <-ctx.Done():
+			return storage.EventPage{}, storeError(ctx, op, ctx.Err())
+		case <-time.After(wait):
+		}
+	}
+}
+
+// streamPage reads a page up to the horizon; behind says that there were events
+// beyond it.
+func (a *Adapter) streamPage(ctx context.Context, t *tx, q storage.StreamQuery) (page storage.EventPage, behind bool, err error) {
+	b := &pgx.Batch{}
+	var now sample
+	page = storage.EventPage{Events: []storage.Event{}, Next: q.After}
+	for _, s := range []struct {
+		q    query
+		args []any
+		read func(pgx.Rows) error
+	}{
+		{qStatementTimeout, []any{statementTimeout(ctx)}, nil},
+		{qLastSeq, nil, func(rows pgx.Rows) error { return rows.Scan(&now.seq) }},
+		{qRecording, []any{int64(lockClassRoutes), int64(uint32(a.target.scope()))}, func(rows pgx.Rows) error { //nolint:gosec // as the view shows it
+			var holder string
+			err := rows.Scan(&holder)
+			now.holders = append(now.holders, holder)
+			return err
+		}},
+		{qEventsAfter, []any{q.After, q.Limit + 1, q.Tenant, q.Feature}, func(rows pgx.Rows) error {
+			ev, err := scanEvent(rows)
+			page.Events = append(page.Events, ev)
+			return err
+		}},
+	} {
+		text, err := t.a.texts.text(s.q)
+		if err != nil {
+			return page, false, err
+		}
+		queued := b.Queue(text, s.args...)
+		if s.read != nil {
+			queued.Query(func(rows pgx.Rows) error {
+				for rows.Next() {
+					if err := s.read(rows); err != nil {
+						return err
+					}
+				}
+				return rows.Err()
+			})
+		}
+	}
+	// Each statement has a snapshot of its own, in this order: what is settled
+	// by the time the holders were read is visible to the last one.
+	if err := t.q.SendBatch(ctx, b).Close(); err != nil {
+		return page, false, err
+	}
+	limit := a.settled.observe(now)
+	if n := slices.IndexFunc(page.Events, func(e storage.Event) bool { return e.Seq > limit }); n >= 0 {
+		behind = true
+		page.Events = page.Events[:n]
+	}
+	if page.More = len(page.Events) > q.Limit; page.More {
+		page.Events = page.Events[:q.Limit]
+	}
+	if n := len(page.Events); n > 0 {
+		page.Next = page.Events[n-1].Seq
+	}
+	if !page.More && (q.Tenant != "" || q.Feature != "") {
+		// What was scanned and did not match is not scanned again.
+		page.Next = max(page.Next, limit)
+	}
+	return page, behind, nil
 }

@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+func stream(t testing.TB, a *Adapter, q storage.StreamQuery) storage.EventPage {
+	t.Helper()
+	page, err := a.StreamEvents(t.Context(), q)
+	must(t, err)
+	return page
+}
+
+func idsOf(events []storage.Event) (ids []string) {
+	for _, e := range events {
+		ids = append(ids, e.EventID)
+	}
+	return ids
+}
+
+// B36: pages by the insertion identity, filtered or not.
+func TestStreamEvents(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	if page := stream(t, a, storage.StreamQuery{Limit: 10}); len(page.Events) != 0 || page.More || page.Next != 0 {
+		t.Errorf("an empty store streams %+v", page)
+	}
+	for i := range 5 {
+		e := tokens("acme", fmt.Sprint("e", i), "1")
+		if i%2 == 1 {
+			e.Tenant = "zeta"
+		}
+		record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(e)}})
+	}
+	for name, test := range map[string]struct {
+		q    storage.StreamQuery
+		want []string
+		more bool
+		next int64
+	}{
+		"all":          {storage.StreamQuery{Limit: 5}, []string{"e0", "e1", "e2", "e3", "e4"}, false, 5},
+		"page":         {storage.StreamQuery{Limit: 2, After: 1}, []string{"e1", "e2"}, true, 3},
+		"tenant":       {storage.StreamQuery{Limit: 5, Tenant: "zeta"}, []string{"e1", "e3"}, false, 5},
+		"tenant, page": {storage.StreamQuery{Limit: 1, Tenant: "zeta"}, []string{"e1"}, true, 2},
+		"feature":      {storage.StreamQuery{Limit: 5, Feature: "other"}, nil, false, 5},
+		"end":          {storage.StreamQuery{Limit: 5, After: 5}, nil, false, 5},
+	} {
+		page := stream(t, a, test.q)
+		if got := idsOf(page.Events); !slices.Equal(got, test.want) || page.More != test.more || page.Next != test.next || page.Events == nil {
+			t.Errorf("%s: %v, more %t, next %d; want %+v", name, got, page.More, page.Next, test)
+		}
+	}
+	for _, limit := range []int{0, 1001} {
+		_, err := a.StreamEvents(t.Context(), storage.StreamQuery{Limit: limit})
+		wantFailure(t, err, sdk.TagInvalid, "")
+	}
+}
+
+// I13, B-T14: a lower seq that commits later is not passed over, neither by
+// one page nor by a reader that comes back.
+func TestStreamWaitsForLowerSeq(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	slow, err := a.pools[deliveryPool].Begin(t.Context()) // of another tenant: totals are locked until it ends
+	must(t, err)
+	defer func() { _ = slow.Rollback(context.WithoutCancel(t.Context())) }()
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "before", "1"))}})
+	record(t, a.WithTx(slow), storage.RecordRequest{Units: []storage.Unit{plain(tokens("zeta", "slow", "1"))}})
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "fast", "1"))}})
+	if seq := sqlOne[int64](t, a, "SELECT seq FROM {schema}.fencepost_events WHERE event_id = 'fast'"); seq != 3 {
+		t.Fatalf("fast has seq %d: the test shows nothing", seq)
+	}
+	var seen []string
+	var cursor int64
+	read := func() {
+		page := stream(t, a, storage.StreamQuery{Limit: 100, After: cursor})
+		seen = append(seen, idsOf(page.Events)...)
+		cursor = page.Next
+	}
+	for range 3 {
+		read()
+		if slices.Contains(seen, "fast") {
+			t.Fatalf("streamed %v while a lower seq is in flight", seen)
+		}
+	}
+	must(t, slow.Commit(t.Context()))
+	read()
+	if want := []string{"before", "slow", "fast"}; !slices.Equal(seen, want) {
+		t.Errorf("streamed %v, want %v", seen, want)
+	}
+}
+
+// I13: a reader beside many writers sees every event once, in order.
+func TestStreamBesideWriters(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	const writers, rounds, batch = 3, 40, 5
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for r := range rounds {
+				var units []storage.Unit
+				for i := range batch {
+					units = append(units, plain(tokens(fmt.Sprint("t", w), fmt.Sprintf("e%d-%d", r, i), "1")))
+				}
+				if r%4 == 0 { // a record that is undone leaves a gap
+					_ = pgx.BeginFunc(t.Context(), a.pools[deliveryPool], func(tx pgx.Tx) error {
+						_, err := a.WithTx(tx).RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Atomic, Units: []storage.Unit{plain(tokens("gap", "g", "1"))}})
+						if err != nil {
+							t.Error(err)
+						}
+						return pgx.ErrTxClosed // any error
+					})
+				}
+				if _, err := a.RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Atomic, Units: units}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	seen := map[string]bool{}
+	var cursor int64
+	for last := false; ; {
+		page := stream(t, a, storage.StreamQuery{Limit: 7, After: cursor})
+		for _, e := range page.Events {
+			if e.Seq <= cursor || seen[e.Tenant+e.EventID] {
+				t.Fatalf("seq %d after %d, seen %t", e.Seq, cursor, seen[e.Tenant+e.EventID])
+			}
+			cursor, seen[e.Tenant+e.EventID] = e.Seq, true
+		}
+		if last && len(page.Events) == 0 {
+			break
+		}
+		select {
+		case <-done:
+			last = true
+		default:
+		}
+	}
+	if len(seen) != writers*rounds*batch {
+		t.Errorf("streamed %d events, want %d", len(seen), writers*rounds*batch)
+	}
+}
