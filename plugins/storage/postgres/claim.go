@@ -1,0 +1,285 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+const (
+	qOutboxPlanner query = "outbox_planner"
+	qSerialLock    query = "serial_lock"
+	qClaimPending  query = "claim_pending"
+	qClaimExpired  query = "claim_expired"
+	qClaimMappings query = "claim_mappings"
+)
+
+var _ storage.OutboxStore = (*Adapter)(nil)
+
+// lockClassSerial is held by whoever claims items of serial keys.
+const lockClassSerial int32 = 0x46505204
+
+// maxSkipped bounds how many items whose serial key is held elsewhere one
+// claim walks past: behind a deep backlog of one key, an idle poll must not
+// read all of it every time.
+const maxSkipped = 2000
+
+// Claim takes items for one worker; see [storage.ClaimRequest]. An expired
+// lease goes before anything pending: it is alone in its claim, and its
+// horizon is running.
+func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (claim storage.Claim, err error) {
+	const op = "claim items"
+	if err := checkClaim(req); err != nil {
+		return claim, storeError(ctx, op, err)
+	}
+	routes := slices.Compact(slices.Sorted(slices.Values(req.Routes)))
+	if len(routes) == 0 {
+		return claim, nil
+	}
+	known := a.hints.get(routes, time.Now())
+	var cl *claimer
+	attempt := func(ctx context.Context, t *tx) error {
+		cl = &claimer{t: t, req: req, routes: routes, start: known, serial: known.serial}
+		return cl.run(ctx)
+	}
+	w := writing{pool: deliveryPool}
+	err = a.run.write(ctx, op, w, attempt)
+	if errors.Is(err, errSerial) {
+		a.hints.setSerial(routes)
+		known.serial = true
+		err = a.run.write(ctx, op, w, attempt)
+	}
+	if err != nil {
+		return storage.Claim{}, err
+	}
+	a.hints.put(routes, known, cl.found)
+	return cl.claim, nil
+}
+
+func checkClaim(req storage.ClaimRequest) error {
+	switch {
+	case req.Owner == "":
+		return sdk.Invalid("owner", "required")
+	case req.Limit < 1 || req.Limit > maxPage:
+		return sdk.Invalid("limit", "1 to 1000")
+	case req.Lease <= 0:
+		return sdk.Invalid("lease", "greater than zero")
+	case req.Horizon < 0:
+		return sdk.Invalid("horizon", "zero or more")
+	}
+	return nil
+}
+
+// errSerial: an item with a serial key turned up in a claim that is not alone
+// with such keys.
+var errSerial error = sdk.Unavailable("serial_key", errors.New("a serial key was met without its lock"))
+
+// claimer is the state of one claim, inside its transaction.
+type claimer struct {
+	t      *tx
+	req    storage.ClaimRequest
+	routes []int64 // each once
+	start  hint
+	serial bool // the lock of serial keys is held
+
+	claim   storage.Claim
+	found   hint
+	skipped int
+}
+
+func (cl *claimer) run(ctx context.Context) error {
+	b := &pgx.Batch{}
+	if err := cl.t.queue(b, qOutboxPlanner); err != nil {
+		return err
+	}
+	if cl.serial {
+		if err := cl.t.queue(b, qSerialLock, lockClassSerial, cl.t.a.target.scope()); err != nil {
+			return err
+		}
+	}
+	if err := cl.t.q.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	if err := cl.expired(ctx); err != nil {
+		return err
+	}
+	if len(cl.claim.Items) == 0 {
+		if err := cl.pending(ctx); err != nil {
+			return err
+		}
+	}
+	return cl.mappings(ctx)
+}
+
+// room is how many items the claim may still move.
+func (cl *claimer) room() int {
+	return cl.req.Limit - len(cl.claim.Items) - len(cl.claim.Exhausted)
+}
+
+// expiredWindow is how many expired leases are looked at for one to take.
+const expiredWindow = 100
+
+// expired looks for one expired lease to take; those that may not be sent
+// again move to uncertain on the way.
+func (cl *claimer) expired(ctx context.Context) error {
+	at := position{at: cl.start.leased}
+	for cl.room() > 0 && len(cl.claim.Items) == 0 && cl.skipped < maxSkipped {
+		p, err := cl.page(ctx, qClaimExpired, at, expiredWindow, 1)
+		if err != nil {
+			return err
+		}
+		if p.seen == 0 && at == (position{at: cl.start.leased}) {
+			cl.found.leased = p.now // nothing is expired, as of now
+		}
+		if p.moved == 0 && p.seen < expiredWindow {
+			return nil
+		}
+		at = p.next
+	}
+	return nil
+}
+
+// pending takes due items, oldest due time first across the routes. Where the
+// hint leads to too few, it looks again from the beginning.
+func (cl *claimer) pending(ctx context.Context) error {
+	if cl.start.pending != (position{}) {
+		if err := cl.pendingFrom(ctx, cl.start.pending); err != nil || cl.room() == 0 {
+			return err
+		}
+		cl.found.pending = position{}
+	}
+	return cl.pendingFrom(ctx, position{})
+}
+
+func (cl *claimer) pendingFrom(ctx context.Context, at position) error {
+	for cl.room() > 0 && cl.skipped < maxSkipped {
+		room := cl.room()
+		window := 2*room + 100 // others may hold what comes first
+		p, err := cl.page(ctx, qClaimPending, at, window, room)
+		if err != nil {
+			return err
+		}
+		if p.moved == room {
+			cl.found.pending = p.next
+			return nil
+		}
+		if p.seen < window {
+			return nil
+		}
+		at = p.next
+	}
+	return nil
+}
+
+// page is what one statement did.
+type page struct {
+	now        time.Time
+	seen, held int
+	moved      int
+	// next is where to go on: after the last that moved if the statement had
+	// its fill, after all that it saw if not.
+	next position
+}
+
+// page runs a statement that looks at a window of candidates and moves at most
+// take of them.
+func (cl *claimer) page(ctx context.Context, q query, at position, window, take int) (p page, err error) {
+	var r claimRow
+	err = cl.t.each(ctx, q, func(rows pgx.Rows) error {
+		r = claimRow{}
+		if err := rows.Scan(r.dest(&p)...); err != nil {
+			return err
+		}
+		if r.it.ItemID == 0 { // nothing moved
+			return nil
+		}
+		p.moved++
+		return cl.take(&r)
+	}, cl.routes, at.time(), at.item, window, take, cl.req.Owner, cl.req.Lease, cl.req.Horizon)
+	if p.moved == take {
+		p.next = position{r.at, r.it.ItemID}
+	} else {
+		cl.skipped += p.held
+	}
+	return p, err
+}
+
+// take notes what became of one item.
+func (cl *claimer) take(r *claimRow) error {
+	if r.code != "" {
+		cl.claim.Exhausted = append(cl.claim.Exhausted, storage.Exhausted{ItemID: r.it.ItemID, Code: r.code})
+		return nil
+	}
+	if r.it.SerialKey != "" && !cl.serial {
+		return errSerial
+	}
+	cl.claim.Items = append(cl.claim.Items, r.it)
+	return nil
+}
+
+// claimRow receives a row of a claiming statement. All columns of the item are
+// absent when nothing moved.
+type claimRow struct {
+	at   time.Time
+	code string
+	it   storage.ClaimedItem
+}
+
+func (r *claimRow) dest(p *page) []any {
+	it := &r.it
+	d := []any{
+		utcInto{&p.now}, &p.seen, &p.held, utcInto{&p.next.at}, intInto(&p.next.item),
+		utcInto{&r.at}, textInto(&r.code), intInto(&it.ItemID), intInto(&it.RouteID), textInto(&it.SerialKey),
+		countInto{&it.Attempts}, countInto{&it.AttemptBudget}, boolInto{&it.Unresolved},
+		utcInto{&it.FirstAttemptAt}, intInto(&it.LeaseToken),
+	}
+	d = append(d, identityInto(&it.Identity)...)
+	d = append(d, hashInto{&it.Digest}, textInto(&it.Customer), documentInto{&it.Payload})
+	return append(d, eventInto(&it.Event)...)
+}
+
+// mappings fills in the mappings of what was taken. A mapping never changes:
+// what was read once is kept. An item that was quarantined and requeued may
+// have none.
+func (cl *claimer) mappings(ctx context.Context) error {
+	cache := &cl.t.a.mappings
+	var missing []string
+	for i := range cl.claim.Items {
+		it := &cl.claim.Items[i]
+		v := it.Identity.MappingVersion
+		m, known := cache.Load(v)
+		if known {
+			it.Mapping = m.(storage.Mapping) //nolint:forcetypeassert // nothing else is stored
+		} else if v != "" && !slices.Contains(missing, v) {
+			missing = append(missing, v)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	read := map[string]storage.Mapping{}
+	err := cl.t.each(ctx, qClaimMappings, func(rows pgx.Rows) error {
+		var m storage.Mapping
+		var content string
+		if err := rows.Scan(&m.Version, &m.Label, &content); err != nil {
+			return err
+		}
+		m.Content = []byte(content)
+		read[m.Version] = m
+		return nil
+	}, missing)
+	for i := range cl.claim.Items {
+		it := &cl.claim.Items[i]
+		if m, ok := read[it.Identity.MappingVersion]; ok {
+			it.Mapping = m
+			cache.Store(m.Version, m)
+		}
+	}
+	return err
+}

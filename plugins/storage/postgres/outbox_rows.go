@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// textTarget reads a text. NULL is empty.
+type textTarget[T ~string] struct{ s *T }
+
+// ScanText implements pgtype.TextScanner.
+func (s textTarget[T]) ScanText(v pgtype.Text) error {
+	*s.s = T(v.String) // empty when not valid
+	return nil
+}
+
+func textInto[T ~string](s *T) textTarget[T] { return textTarget[T]{s} }
+
+// intInto reads a bigint. NULL is zero.
+func intInto(n *int64) *zeronull.Int8 { return (*zeronull.Int8)(n) }
+
+// boolInto reads a boolean. NULL is false.
+type boolInto struct{ b *bool }
+
+// ScanBool implements pgtype.BoolScanner.
+func (s boolInto) ScanBool(v pgtype.Bool) error {
+	*s.b = v.Valid && v.Bool
+	return nil
+}
+
+// countInto reads an integer. NULL is zero.
+type countInto struct{ n *int }
+
+// ScanInt64 implements pgtype.Int64Scanner.
+func (s countInto) ScanInt64(v pgtype.Int8) error {
+	*s.n = 0
+	if v.Valid {
+		*s.n = int(v.Int64)
+	}
+	return nil
+}
+
+// hashInto reads a digest. NULL is the zero hash.
+type hashInto struct{ h *storage.Hash }
+
+// ScanBytes implements pgtype.BytesScanner.
+func (s hashInto) ScanBytes(v []byte) error {
+	*s.h = storage.Hash{}
+	copy(s.h[:], v)
+	return nil
+}
+
+// documentInto reads a JSON document that is stored as text. NULL is nil.
+type documentInto struct{ doc *json.RawMessage }
+
+// ScanText implements pgtype.TextScanner.
+func (s documentInto) ScanText(v pgtype.Text) error {
+	*s.doc = nil
+	if v.Valid {
+		*s.doc = json.RawMessage(v.String)
+	}
+	return nil
+}
+
+// eventInto receives the columns of an event, or of none where an outer join
+// found no row: seq, tenant_key, event_id, feature, quantity::text,
+// effect::text, kind, reverses, original_event_id, occurred_at, period_start,
+// period_end, period_source, plan, plan_version, dimensions, metadata,
+// payload_hash, dedupe_hash, recorded_at.
+func eventInto(ev *storage.Event) []any {
+	return []any{
+		intInto(&ev.Seq), textInto(&ev.Tenant), textInto(&ev.EventID), textInto(&ev.Feature),
+		decimalInto{&ev.Quantity}, decimalInto{&ev.Effect}, textInto(&ev.Kind), boolInto{&ev.Reverses},
+		textInto(&ev.OriginalEventID), utcInto{&ev.OccurredAt}, utcInto{&ev.PeriodStart}, utcInto{&ev.PeriodEnd},
+		textInto(&ev.PeriodSource), textInto(&ev.Plan), textInto(&ev.PlanVersion), &ev.Dimensions,
+		documentInto{&ev.Metadata}, hashInto{&ev.PayloadHash}, hashInto{&ev.DedupeHash}, utcInto{&ev.RecordedAt},
+	}
+}
+
+// identityInto receives the columns of an item's identity: tenant_key,
+// subject_kind, subject_ref, exporter, destination_account, mode,
+// mapping_version.
+func identityInto(id *storage.Identity) []any {
+	return []any{
+		textInto(&id.Tenant), textInto(&id.SubjectKind), textInto(&id.SubjectRef), textInto(&id.Exporter),
+		textInto(&id.Account), textInto(&id.Mode), textInto(&id.MappingVersion),
+	}
+}
+
+// optText is NULL for the empty string.
+func optText(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,79 @@
+-- Due items, oldest first over the routes: each route is a range of the index,
+-- and reading stops after a window. What others have locked or moved meanwhile
+-- is passed over, and so is what waits for a live lease of its serial key; that
+-- answer holds only under the lock that a claim of serial keys takes first.
+-- One instant decides everything here; as a scalar it bounds the index range.
+-- For = ANY (ARRAY[...]), state || '' and coalesce see outbox_planner.
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now),
+seen AS MATERIALIZED (
+  SELECT d.at, d.item,
+         d.serial_key <> '' AND d.serial_key IN (
+           SELECT h.serial_key FROM {schema}.fencepost_outbox_state AS h
+           WHERE h.state = 'leased' AND h.serial_key <> '' AND h.lease_expires_at >= (SELECT now FROM t)
+           ORDER BY h.serial_key) AS held
+  FROM (
+    SELECT c.at, c.item, c.serial_key
+    FROM unnest($1::bigint[]) AS r (route)
+    CROSS JOIN LATERAL (
+      SELECT s.next_attempt_at AS at, s.item, s.serial_key
+      FROM {schema}.fencepost_outbox_state AS s
+      WHERE s.state = 'pending' AND s.superseded_by IS NULL AND s.route = r.route
+        AND s.next_attempt_at <= (SELECT now FROM t)
+        AND (s.next_attempt_at, s.item) > ($2::timestamptz, $3::bigint)
+      ORDER BY s.next_attempt_at, s.item LIMIT $4::integer) AS c
+    ORDER BY c.at, c.item LIMIT $4::integer) AS d
+),
+locked AS MATERIALIZED (
+  SELECT seen.at, o.item, o.attempts, o.attempt_budget, o.unresolved, o.first_unresolved_at
+  FROM seen JOIN {schema}.fencepost_outbox_state AS o ON o.item = ANY (ARRAY[seen.item])
+  WHERE NOT seen.held AND o.state || '' = 'pending' AND coalesce(o.superseded_by, 0) = 0
+    AND o.next_attempt_at <= (SELECT now FROM t)
+  ORDER BY seen.at, seen.item LIMIT $5::integer
+  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
+moved AS (
+  UPDATE {schema}.fencepost_outbox_state AS u SET
+    state = CASE WHEN v.code IS NULL THEN 'leased' ELSE 'uncertain' END,
+    lease_token = u.lease_token + 1,
+    attempts = CASE WHEN v.code IS NULL THEN u.attempts + 1 ELSE u.attempts END,
+    lease_owner = CASE WHEN v.code IS NULL THEN $6::text END,
+    claimed_at = CASE WHEN v.code IS NULL THEN v.now ELSE u.claimed_at END,
+    lease_expires_at = CASE WHEN v.code IS NULL THEN v.now + $7::interval END,
+    first_attempt_at = CASE WHEN v.code IS NULL THEN coalesce(u.first_attempt_at, v.now) ELSE u.first_attempt_at END,
+    unresolved = v.unresolved,
+    first_unresolved_at = v.first_unresolved_at,
+    last_error = CASE WHEN v.code IS NULL THEN u.last_error ELSE jsonb_build_object('code', v.code)::text END
+  FROM (
+    SELECT l.at, l.item, l.unresolved, l.first_unresolved_at, t.now,
+           CASE WHEN l.attempts >= l.attempt_budget THEN 'attempts_exhausted'
+                WHEN l.unresolved AND $8::interval > interval '0'
+                 AND (l.first_unresolved_at IS NULL OR t.now - l.first_unresolved_at > $8::interval)
+                THEN 'horizon_passed' END AS code
+    FROM locked AS l CROSS JOIN t) AS v
+  WHERE u.item = ANY (ARRAY[v.item])
+  RETURNING v.at, v.code, u.item, u.route, u.state, u.serial_key, u.attempts, u.attempt_budget, u.unresolved,
+            u.first_attempt_at, u.lease_token, u.settled_at
+),
+counted AS (
+  INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
+  SELECT route, state, count(*), count(*) FILTER (WHERE settled_at IS NULL) FROM moved GROUP BY route, state
+  UNION ALL
+  SELECT route, 'pending', -count(*), -count(*) FILTER (WHERE settled_at IS NULL) FROM moved GROUP BY route
+)
+SELECT t.now, (SELECT count(*) FROM seen), (SELECT count(*) FROM seen WHERE held),
+       (SELECT at FROM seen ORDER BY at DESC, item DESC LIMIT 1),
+       (SELECT item FROM seen ORDER BY at DESC, item DESC LIMIT 1),
+       g.at, g.code, g.item, g.route, g.serial_key, g.attempts, g.attempt_budget, g.unresolved,
+       g.first_attempt_at, g.lease_token,
+       g.tenant_key, g.subject_kind, g.subject_ref, g.exporter, g.destination_account, g.mode,
+       g.mapping_version, g.digest, g.customer, g.payload,
+       e.seq, e.tenant_key, e.event_id, e.feature, e.quantity::text, e.effect::text, e.kind, e.reverses,
+       e.original_event_id, e.occurred_at, e.period_start, e.period_end, e.period_source, e.plan,
+       e.plan_version, e.dimensions, e.metadata, e.payload_hash, e.dedupe_hash, e.recorded_at
+FROM t
+LEFT JOIN (
+  SELECT m.*, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter, i.destination_account, i.mode,
+         i.mapping_version, i.digest, i.customer, i.payload, i.event_seq
+  FROM moved AS m JOIN {schema}.fencepost_outbox_items AS i ON i.item = ANY (ARRAY[m.item])) AS g ON true
+LEFT JOIN {schema}.fencepost_events AS e ON e.seq = ANY (ARRAY[g.event_seq])
+ORDER BY g.at, g.item

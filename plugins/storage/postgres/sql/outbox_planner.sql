@@ -1,0 +1,12 @@
+-- For this transaction alone. What the outbox reads, it reads by key or in the
+-- order of an index; a plan that was made while the tables were small, or while
+-- nothing was pending or leased, must not become a scan when they are not. With
+-- these off, three ways to a scan are left, and the statements close them:
+-- a whole index in its order, for a merge that is off too: a join by
+-- item = ANY (ARRAY[x.item]) has no order, only the index condition;
+-- a whole partial index, when its predicate is stated: where rows are reached by
+-- their key, state || '' and coalesce(superseded_by, 0) hide it;
+-- the wrong partial index of two: ORDER BY names the right one.
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+       set_config('enable_sort', 'off', true), set_config('jit', 'off', true)

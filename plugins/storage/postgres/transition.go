@@ -1,0 +1,229 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+const (
+	qMove           query = "move"
+	qAttemptsInsert query = "attempts_insert"
+)
+
+var transitionFaults = faults{commit: "d9", committed: "d10"}
+
+// Transition applies conditional updates in order, in one transaction, and
+// answers how many rows each changed. Attempts are appended whatever the
+// answer is.
+func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([]storage.TransitionResult, error) {
+	const op = "transition items"
+	if err := checkMoves(moves); err != nil {
+		return nil, storeError(ctx, op, err)
+	}
+	if len(moves) == 0 {
+		return nil, nil
+	}
+	var results []storage.TransitionResult
+	w := writing{pool: deliveryPool, faults: transitionFaults}
+	err := a.run.write(ctx, op, w, func(ctx context.Context, t *tx) error {
+		results = make([]storage.TransitionResult, len(moves))
+		if _, err := t.exec(ctx, qOutboxPlanner); err != nil {
+			return err
+		}
+		for start := 0; start < len(moves); {
+			end := start + distinct(moves[start:])
+			if err := t.move(ctx, moves[start:end], results[start:end]); err != nil {
+				return err
+			}
+			start = end
+		}
+		return t.appendAttempts(ctx, moves, results)
+	})
+	// Also when the outcome is unknown: to look from the beginning costs time
+	// only.
+	if slices.ContainsFunc(moves, func(m storage.Transition) bool { return m.Set.State == storage.Pending }) {
+		a.hints.forget()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+func checkMoves(moves []storage.Transition) error {
+	for i := range moves {
+		m := &moves[i]
+		switch {
+		case !slices.Contains(storage.ItemStates[:], m.Expect.State):
+			return sdk.Invalid("expect.state", "one of the seven states").At(i)
+		case !slices.Contains(storage.ItemStates[:], m.Set.State):
+			return sdk.Invalid("set.state", "one of the seven states").At(i)
+		case m.Set.State == storage.Leased && m.Expect.State != storage.Leased:
+			return sdk.Invalid("set.state", "leased comes from Claim only").At(i)
+		}
+	}
+	return nil
+}
+
+// distinct answers how many moves from the first on are of different items: a
+// statement sees each row as it was before it, so a second move of an item is
+// for the next one.
+func distinct(moves []storage.Transition) int {
+	seen := make(map[int64]struct{}, len(moves))
+	for i := range moves {
+		if _, again := seen[moves[i].ItemID]; again {
+			return i
+		}
+		seen[moves[i].ItemID] = struct{}{}
+	}
+	return len(moves)
+}
+
+// move applies moves of distinct items and notes which of them changed a row.
+func (t *tx) move(ctx context.Context, moves []storage.Transition, results []storage.TransitionResult) error {
+	var c moveColumns
+	at := make(map[int64]int, len(moves))
+	for i := range moves {
+		results[i].ItemID = moves[i].ItemID
+		at[moves[i].ItemID] = i
+		if err := c.add(&moves[i]); err != nil {
+			return err
+		}
+	}
+	return t.each(ctx, qMove, func(rows pgx.Rows) error {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		results[at[id]].Rows = 1
+		return nil
+	}, c.args()...)
+}
+
+// moveColumns are the parameters of the updating statement: a slice for each
+// column.
+type moveColumns struct {
+	item          []int64
+	was           []string
+	token         []*int64
+	mapping       []*string
+	wasUnresolved []*bool
+
+	state                []string
+	delay                []*time.Duration
+	returned, unresolved []bool
+	providerRef          []*string
+	accepted, confirmed  []bool
+	confirmedBy          []*string
+	lastError            []*string
+	reason               []*string
+	settled              []*bool
+}
+
+func (c *moveColumns) add(m *storage.Transition) error {
+	e, s := &m.Expect, &m.Set
+	c.item = append(c.item, m.ItemID)
+	c.was = append(c.was, string(e.State))
+	c.token = append(c.token, e.LeaseToken)
+	c.mapping = append(c.mapping, e.MappingVersion)
+	c.wasUnresolved = append(c.wasUnresolved, e.Unresolved)
+	c.state = append(c.state, string(s.State))
+	c.delay = append(c.delay, s.NextAttemptAfter)
+	c.returned = append(c.returned, s.ReturnAttempt)
+	c.unresolved = append(c.unresolved, s.MarkUnresolved)
+	c.providerRef = append(c.providerRef, cleanPtr(s.ProviderRef))
+	c.accepted = append(c.accepted, s.AcceptedNow)
+	c.confirmed = append(c.confirmed, s.ConfirmedNow)
+	c.confirmedBy = append(c.confirmedBy, cleanPtr(s.ConfirmedBy))
+	c.reason = append(c.reason, cleanPtr(s.QuarantineReason))
+	c.settled = append(c.settled, s.Settled)
+	var lastError *string
+	if s.LastError != nil {
+		doc, err := json.Marshal(s.LastError)
+		if err != nil {
+			return err
+		}
+		lastError = new(string(doc))
+	}
+	c.lastError = append(c.lastError, lastError)
+	return nil
+}
+
+func (c *moveColumns) args() []any {
+	return []any{
+		c.item, c.was, c.token, c.mapping, c.wasUnresolved, c.state, c.delay, c.returned, c.unresolved,
+		c.providerRef, c.accepted, c.confirmed, c.confirmedBy, c.lastError, c.reason, c.settled,
+	}
+}
+
+// appendAttempts writes the lines of the log, in order. The item is the
+// transition's.
+func (t *tx) appendAttempts(ctx context.Context, moves []storage.Transition, results []storage.TransitionResult) error {
+	var c attemptColumns
+	for i := range moves {
+		if moves[i].Attempt != nil {
+			c.add(moves[i].ItemID, moves[i].Attempt, results[i].Rows == 0)
+		}
+	}
+	if len(c.item) == 0 {
+		return nil
+	}
+	_, err := t.exec(ctx, qAttemptsInsert, c.args()...)
+	return err
+}
+
+// attemptColumns are the parameters of the inserting statement.
+type attemptColumns struct {
+	item, token                       []int64
+	owner                             []string
+	started, finished                 []*time.Time
+	hostClass, outcome, evidence      []string
+	status                            []int
+	requestID, code, message, decided []string
+	fenced                            []bool
+}
+
+func (c *attemptColumns) add(item int64, at *storage.Attempt, fenced bool) {
+	c.item = append(c.item, item)
+	c.token = append(c.token, at.LeaseToken)
+	c.owner = append(c.owner, clean(at.Owner))
+	c.started = append(c.started, optTime(at.StartedAt))
+	c.finished = append(c.finished, optTime(at.FinishedAt))
+	c.hostClass = append(c.hostClass, clean(at.HostClass))
+	c.outcome = append(c.outcome, clean(at.Outcome))
+	c.evidence = append(c.evidence, clean(at.Evidence))
+	c.status = append(c.status, at.Status)
+	c.requestID = append(c.requestID, clean(at.RequestID))
+	c.code = append(c.code, clean(at.Code))
+	c.message = append(c.message, clean(at.Message))
+	c.decided = append(c.decided, string(at.Decided))
+	c.fenced = append(c.fenced, fenced)
+}
+
+func (c *attemptColumns) args() []any {
+	return []any{
+		c.item, c.token, c.owner, c.started, c.finished, c.hostClass, c.outcome, c.evidence,
+		c.status, c.requestID, c.code, c.message, c.decided, c.fenced,
+	}
+}
+
+// clean makes text of what a provider or a plugin sent. A zero byte, or bytes
+// that are not UTF-8, would make the server refuse the outcome of a send.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func cleanPtr(s *string) *string {
+	if s == nil {
+		return nil
+	}
+	return new(clean(*s))
+}
