@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +102,7 @@ func aggregateStore(t *testing.T, a *Adapter, rng *rand.Rand) []*fact {
 	for i := range 400 {
 		e := event("acme", fmt.Sprintf("e%03d", i), fmt.Sprintf("%d.%012d", rng.IntN(5), rng.IntN(2)))
 		e.OccurredAt = period.Add(time.Duration(rng.IntN(12)) * 10 * time.Minute)
-		e.Dimensions = map[string]string{"model": fmt.Sprint(rng.IntN(9)), "keep": fmt.Sprint(rng.IntN(2))}
+		e.Dimensions = map[string]string{"model": strconv.Itoa(rng.IntN(9)), "keep": strconv.Itoa(rng.IntN(2))}
 		if g := rng.IntN(7); g > 0 {
 			e.Dimensions[oddName] = strings.Repeat("\x00", g%3) + fmt.Sprint("'", g)
 		}
@@ -161,7 +162,7 @@ func TestAggregate(t *testing.T) {
 	}
 	units := make([]storage.Unit, 5000)
 	for i := range units {
-		units[i] = plain(event("big", fmt.Sprint(i), "1"))
+		units[i] = plain(event("big", strconv.Itoa(i), "1"))
 	}
 	record(t, a, storage.RecordRequest{Units: units})
 	if got := statementOf(t, a, q); got != qAggregateTenant {

@@ -124,7 +124,7 @@ func (g *cells) cell(at int64, s *selection) *cell {
 	if !exact {
 		window--
 	}
-	key := string(binary.BigEndian.AppendUint32(nil, uint32(window))) + s.key //nolint:gosec // at most 100,000
+	key := string(binary.BigEndian.AppendUint32(nil, uint32(window))) + s.key
 	if c := g.all[key]; c != nil {
 		return c
 	}

@@ -60,7 +60,7 @@ func (a *Adapter) RecordCorrection(ctx context.Context, req storage.CorrectReque
 }
 
 // correctIn is RecordCorrection inside a transaction that is already open. What
-// is refused leaves the transaction as it was. // B33
+// is refused leaves the transaction as it was (B33).
 func correctIn(ctx context.Context, c *conn, now func() time.Time, req storage.CorrectRequest) (storage.CorrectResult, error) {
 	cor := newCorrector(now, req)
 	err := c.savepoint(func() error { return cor.run(ctx, c) })
@@ -274,7 +274,7 @@ func (r *corrector) replace(c *conn) error {
 	return nil
 }
 
-// derive fills in what a correction has from its original. // B30
+// derive fills in what a correction has from its original (B30).
 func derive(ev storage.Event, original *storage.Event) storage.Event {
 	ev.Kind = storage.Correction
 	ev.Feature, ev.OccurredAt = original.Feature, original.OccurredAt

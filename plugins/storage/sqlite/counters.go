@@ -87,7 +87,7 @@ func (a *Adapter) StreamCounters(ctx context.Context, q storage.CounterQuery) (p
 	return page, err
 }
 
-// FlushBatch applies a batch once and answers the counters as they are. // B3, B4
+// FlushBatch applies a batch once and answers the counters as they are (B3, B4).
 func (a *Adapter) FlushBatch(ctx context.Context, b storage.FlushBatch) (res storage.FlushResult, err error) {
 	err = a.write(ctx, "flush batch", func(_ context.Context, c *conn) error {
 		if b.ID == "" {

@@ -28,8 +28,8 @@ func putFeatures(t testing.TB, a *Adapter, features ...storage.Feature) int64 {
 func TestSignedInUse(t *testing.T) {
 	t.Parallel()
 	a := open(t, newClock())
-	rev := putFeatures(t, a, storage.Feature{Name: "balance"}, storage.Feature{Name: "tokens"})
-	rev = putFeatures(t, a, storage.Feature{Name: "balance", Signed: true, Buckets: []string{}})
+	putFeatures(t, a, storage.Feature{Name: "balance"}, storage.Feature{Name: "tokens"})
+	rev := putFeatures(t, a, storage.Feature{Name: "balance", Signed: true, Buckets: []string{}})
 	balance, tokens, other := event("acme", "e1", "-2"), event("acme", "e2", "1"), event("acme", "e3", "1")
 	balance.Feature, other.Feature = "balance", "other"
 	signed := plain(balance)

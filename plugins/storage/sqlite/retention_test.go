@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -187,7 +188,7 @@ func TestPruneRefuses(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		if _, err := a.FlushBatch(t.Context(), storage.FlushBatch{ID: fmt.Sprint(i)}); err != nil {
+		if _, err := a.FlushBatch(t.Context(), storage.FlushBatch{ID: strconv.Itoa(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
