@@ -14,6 +14,7 @@ import (
 	"github.com/fencepost/fencepost/migrations"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/storage/postgres"
 	"github.com/fencepost/fencepost/plugins/storage/sqlite"
 )
 
@@ -82,14 +83,26 @@ func (a *app) withStore(ctx context.Context, f func(storage.Migrator) error) err
 	if err != nil {
 		return err
 	}
-	if cfg.Storage.Plugin != "builtin:sqlite" {
-		return &sdk.Error{Tag: sdk.TagUnsupported, Field: "storage.plugin", Rule: "builtin:sqlite; any other storage versions its own schema"}
+	switch cfg.Storage.Plugin {
+	case "builtin:sqlite":
+		st, err := openSQLite(ctx, cfg.Storage.DSN, sqlite.Config{Logger: errorLogger(a.err), LockWait: -1})
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(st), st.Close())
+	case postgresPlugin:
+		st, err := connectPostgres(ctx, cfg.Storage.DSN, postgres.Config{Logger: errorLogger(a.err)})
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(st), st.Close())
 	}
-	st, err := openSQLite(ctx, cfg.Storage.DSN, sqlite.Config{Logger: errorLogger(a.err), LockWait: -1})
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(st), st.Close())
+	return errOwnSchema
+}
+
+var errOwnSchema = &sdk.Error{
+	Tag: sdk.TagUnsupported, Field: "storage.plugin",
+	Rule: "builtin:sqlite or builtin:postgres; any other storage versions its own schema",
 }
 
 func migrationListing(list []storage.Migration) listing {
@@ -118,6 +131,21 @@ func migrationListing(list []storage.Migration) listing {
 }
 
 func (a *app) printMigrations() error {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	if cfg.Storage.Plugin == postgresPlugin {
+		dsn, err := postgresDSN(cfg.Storage.DSN)
+		if err != nil {
+			return err
+		}
+		text, err := postgres.Script(dsn)
+		if err == nil {
+			fmt.Fprint(a.out, text)
+		}
+		return err
+	}
 	return fs.WalkDir(migrations.FS, "sqlite", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".sql") {
 			return err

@@ -30,9 +30,12 @@ const defaultConfig = "fencepost.yaml"
 // process that has the store open; negative is none.
 func builtins(lockWait time.Duration) host.Builtins {
 	return host.Builtins{
-		Storage: map[string]host.OpenStorage{"sqlite": func(ctx context.Context, dsn string, logger *slog.Logger) (storage.Adapter, error) {
-			return openSQLite(ctx, dsn, sqlite.Config{Migrate: true, Logger: logger, LockWait: lockWait})
-		}},
+		Storage: map[string]host.OpenStorage{
+			"sqlite": func(ctx context.Context, dsn string, logger *slog.Logger) (storage.Adapter, error) {
+				return openSQLite(ctx, dsn, sqlite.Config{Migrate: true, Logger: logger, LockWait: lockWait})
+			},
+			"postgres": openPostgres,
+		},
 		Exporters: map[string]func() ([]byte, error){"stripe": module.Bytes},
 	}
 }
@@ -169,6 +172,10 @@ const storeHeader = "Fencepost-Store"
 // storeName names the configured store, the same for every path that leads to
 // it, without telling the path.
 func storeName(cfg config.Config) string {
+	if cfg.Storage.Plugin == postgresPlugin {
+		sum := sha256.Sum256([]byte(postgresPlugin + "\x00" + postgresName(cfg.Storage.DSN)))
+		return hex.EncodeToString(sum[:16])
+	}
 	path, err := filepath.Abs(cfg.Storage.DSN)
 	if err != nil {
 		path = cfg.Storage.DSN

@@ -222,18 +222,6 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 }
 
 func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration) (done []storage.Migration, err error) {
-	var exists bool
-	if err := t.row(ctx, qSchemaExists, []any{&exists}, a.target.schema); err != nil {
-		return nil, err
-	}
-	if !exists {
-		if _, err := t.exec(ctx, qSchemaCreate); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := t.exec(ctx, qMigrationsTable); err != nil {
-		return nil, err
-	}
 	applied, err := appliedMigrations(ctx, t)
 	if err != nil {
 		return nil, err
@@ -242,6 +230,11 @@ func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration) (done [
 	if problem != nil {
 		a.setSchemaProblem(problem)
 		return nil, problem
+	}
+	if len(applied) == 0 {
+		if err := a.createSchema(ctx, t); err != nil {
+			return nil, err
+		}
 	}
 	for _, m := range missing {
 		if err := t.script(ctx, withSchema(m.sql, a.target.schema)); err != nil {
@@ -254,6 +247,58 @@ func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration) (done [
 		done = append(done, m.Migration)
 	}
 	return done, nil
+}
+
+// createSchema makes the schema, unless it is there: a role that may use a
+// schema need not be one that may create them.
+func (a *Adapter) createSchema(ctx context.Context, t *tx) error {
+	var exists bool
+	if err := t.row(ctx, qSchemaExists, []any{&exists}, a.target.schema); err != nil {
+		return err
+	}
+	if !exists {
+		if _, err := t.exec(ctx, qSchemaCreate); err != nil {
+			return err
+		}
+	}
+	_, err := t.exec(ctx, qMigrationsTable)
+	return err
+}
+
+// Script is all that Migrate would do to an empty database, for people who
+// apply it with a tool of their own, as one transaction.
+func Script(dsn string) (string, error) {
+	t, err := parseDSN(Config{DSN: dsn})
+	if err != nil {
+		return "", err
+	}
+	known, err := knownMigrations()
+	if err != nil {
+		return "", err
+	}
+	texts, err := loadStatements(t.schema)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "BEGIN;\n\nCREATE SCHEMA IF NOT EXISTS %s;\n\n%s;\n", t.schema, strings.TrimSpace(texts[qMigrationsTable]))
+	for _, m := range known {
+		fmt.Fprintf(&b, "\n-- %04d_%s\n\n%s\nINSERT INTO %s.fencepost_migrations VALUES (%d, '%s', '%s', now());\n",
+			m.Version, m.Name, withSchema(m.sql, t.schema), t.schema, m.Version, m.Name, m.Checksum)
+	}
+	b.WriteString("\nCOMMIT;\n")
+	return b.String(), nil
+}
+
+// Name tells the database and the schema of a DSN, without its credentials. It
+// is empty for a DSN that cannot be read.
+func Name(dsn string) string {
+	t, err := parseDSN(Config{DSN: dsn})
+	if err != nil {
+		return ""
+	}
+	c := t.pool.ConnConfig
+	return fmt.Sprintf("%s:%d/%s/%s", c.Host, c.Port, c.Database, t.schema)
 }
 
 // script runs statements without values. Only migrations do.
