@@ -2,9 +2,10 @@
 // program. Without the build tag "faults" every point is an empty function that
 // the compiler removes, and nothing reads the environment.
 //
-// Labels: r1 to r9 are the steps of recording, d1 to d10 those of a delivery;
-// docs/testing.md lists what each stands for. Any other label of lower-case
-// letters, digits, dots and underscores is free to use.
+// Labels: r1 to r9 are the steps of recording, c1 to c7 those of a correction,
+// d1 to d10 those of a delivery; docs/testing.md lists what each stands for. Any
+// other label of lower-case letters, digits, dots and underscores is free to
+// use.
 //
 // With the tag, on Unix systems, three variables steer it:
 //

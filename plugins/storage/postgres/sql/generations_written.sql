@@ -1,0 +1,1 @@
+SELECT active, coalesce(building, 0) FROM {schema}.fencepost_generations WHERE scope = 1
