@@ -1,0 +1,468 @@
+package conformance
+
+import (
+	"strings"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+func projecting(more ...storage.Capability) []storage.Capability {
+	return append(caps(storage.DurableEvents, storage.EventStreaming, storage.ProjectionGenerations), more...)
+}
+
+func projectionCases() []Case {
+	return []Case{
+		fresh("projection/announcement-is-idempotent", "B38 B39 B40", projecting(), announcement),
+		fresh("projection/build-keeps-the-totals", "B20 B38 B41 B43 B44", projecting(), buildKeepsTotals),
+		fresh("projection/batches-add", "B41 B45", projecting(), batchesAdd),
+		fresh("projection/cursor-decides", "B41", projecting(), cursorDecides),
+		fresh("projection/pause-stops-the-build", "B41", projecting(), pauseStops),
+		fresh("projection/drain-consumes-the-seed-once", "B42 B44 B-T7", projecting(), drainOnce),
+		fresh("projection/activation-needs-the-drain", "B43", projecting(), activationNeeds),
+		fresh("projection/compare-lists-differences", "B44", projecting(), compareLists),
+		fresh("projection/abandoned-and-pruned", "B37 B40", projecting(), abandoned),
+		fresh("projection/correction-of-an-unscanned-event", "B44 B24 B34", projecting(storage.Corrections), unscannedCorrection),
+		fresh("projection/buckets-are-rebuilt", "Q27 B44", projecting(storage.Buckets), bucketsRebuilt),
+	}
+}
+
+func (r *run) projection() storage.ProjectionStore {
+	return use[storage.ProjectionStore](r, storage.ProjectionGenerations)
+}
+
+func (r *run) keeper() storage.ProjectionKeeper {
+	return use[storage.ProjectionKeeper](r, storage.ProjectionGenerations)
+}
+
+func (r *run) projectionState() storage.ProjectionState {
+	s, err := r.projection().ProjectionState(r.ctx)
+	r.must("read the projection's state", err)
+	return s
+}
+
+// beginBuild announces a build, and first ends one that another case left.
+func (r *run) beginBuild() storage.ProjectionState {
+	if b := r.projectionState().Building; b != 0 {
+		r.abandon(b)
+	}
+	s, err := r.projection().BeginProjection(r.ctx, r.prefix)
+	r.must("begin", err)
+	if s.Resumed || s.Building == 0 || s.Building == s.Active {
+		r.fatalf("begun: %s, want a new generation", text(s))
+	}
+	return s
+}
+
+func (r *run) abandon(generation int64) {
+	for n := 1000; n == 1000; {
+		var err error
+		n, err = r.keeper().PruneProjection(r.ctx, generation, 1000)
+		r.must("prune", err)
+	}
+}
+
+// scan writes at most limit events of this case, and what others recorded
+// between them, to the build, and answers whether there are more to scan. keys
+// says which bucket an event is in; nil: none has any.
+//
+// The cursor goes where the stream says and never by itself to the watermark:
+// an adapter may hold back what is younger than a transaction in flight.
+func (r *run) scan(limit int, keys func(*storage.Event) *storage.BucketKey) bool {
+	s := r.projectionState()
+	if s.Cursor >= s.Watermark {
+		return false
+	}
+	var page storage.EventPage
+	r.until("the stream goes on", func() bool {
+		var err error
+		page, err = r.streamer().StreamEvents(r.ctx, storage.StreamQuery{After: s.Cursor, Limit: 1000})
+		r.must("stream", err)
+		return page.Next > s.Cursor
+	})
+	b := storage.ProjectionBatch{Generation: s.Building, After: s.Cursor, Cursor: min(page.Next, s.Watermark)}
+	sums := map[totalKey]int{}
+	own := 0
+	for i := range page.Events {
+		e := &page.Events[i]
+		if e.Seq > s.Watermark {
+			break
+		}
+		if own == limit {
+			b.Cursor = page.Events[i-1].Seq
+			break
+		}
+		if strings.HasPrefix(e.Tenant, r.prefix) {
+			own++
+		}
+		r.addDelta(&b, sums, e)
+		if keys != nil {
+			if key := keys(e); key != nil {
+				b.Buckets = append(b.Buckets, bucketDelta(e, *key))
+			}
+		}
+	}
+	r.must("write a batch", r.projection().WriteProjection(r.ctx, b))
+	return b.Cursor < s.Watermark
+}
+
+// addDelta folds an event into the totals of a batch.
+func (r *run) addDelta(b *storage.ProjectionBatch, sums map[totalKey]int, e *storage.Event) {
+	d := totalDelta(e)
+	// Of others' features nothing is known but their sums.
+	d.Signed = !strings.HasPrefix(e.Tenant, r.prefix) || e.Effect.Sign() < 0 && e.Kind == storage.Usage
+	k := totalKey{tenant: d.Tenant, feature: d.Feature, start: d.PeriodStart.UnixMicro()}
+	at, known := sums[k]
+	if !known {
+		sums[k] = len(b.Totals)
+		b.Totals = append(b.Totals, d)
+		return
+	}
+	t := &b.Totals[at]
+	t.Quantity, t.Events, t.Count = t.Quantity.Add(d.Quantity), t.Events+d.Events, t.Count+d.Count
+	t.Signed = t.Signed || d.Signed
+}
+
+// drain uses the seed up in slices.
+func (r *run) drain(generation int64, limit int) {
+	for n := limit; n == limit; {
+		var err error
+		n, err = r.projection().DrainSeed(r.ctx, generation, limit)
+		r.must("drain", err)
+		if n > limit {
+			r.fatalf("drained %d, limit %d", n, limit)
+		}
+	}
+}
+
+func (r *run) activate(generation int64) storage.ProjectionState {
+	s, err := r.projection().ActivateProjection(r.ctx, generation)
+	r.must("activate", err)
+	r.same("the active generation", s.Active, generation)
+	return s
+}
+
+// build takes a build from where it is to the end.
+func (r *run) build(generation int64, keys func(*storage.Event) *storage.BucketKey) {
+	for r.scan(100, keys) {
+		continue
+	}
+	r.drain(generation, 100)
+	r.activate(generation)
+}
+
+// built is what a tenant's total is in the generation that is built, by
+// comparing it with the active one; nil means that they are the same.
+func (r *run) built(tenant string) *sum {
+	s := r.projectionState()
+	diff, err := r.keeper().CompareProjections(r.ctx, s.Active, s.Building, 1000)
+	r.must("compare", err)
+	for _, d := range diff.Differences {
+		if d.Tenant == tenant {
+			return &sum{d.Built.Quantity, d.Built.Events, d.Built.Count}
+		}
+	}
+	return nil
+}
+
+func announcement(r *run) {
+	t := r.tenant("a")
+	last := r.put(usage(t, "1", "10"))[0].Seq
+	before := r.projectionState()
+	s := r.beginBuild()
+	if s.Watermark < last || s.Cursor >= last || s.Active != before.Active || s.Seed != -s.Building || s.BegunAt.IsZero() || s.Paused {
+		r.errorf("begun: %s; the last seq is %d, the state before %s", text(s), last, text(before))
+	}
+	r.same("settings", s.BuildingSettings, r.prefix)
+	r.put(usage(t, "2", "5"))
+	again, err := r.projection().BeginProjection(r.ctx, "other settings")
+	r.must("begin again", err)
+	want := s
+	want.Resumed = true
+	r.same("begun again", again, want)
+	want.Resumed = false
+	r.same("the state", r.projectionState(), want)
+	r.totalIs("readers see nothing of it", t, "15", 2, 2)
+	r.build(s.Building, nil)
+	end := r.projectionState()
+	r.same("in the end", []any{end.Active, end.Building, end.Previous, end.Seed, end.ActiveSettings, end.BuildingSettings},
+		[]any{s.Building, 0, s.Active, 0, r.prefix, ""})
+	r.same("activated again", r.activate(s.Building).Previous, s.Active)
+	r.totalIs("with the new generation", t, "15", 2, 2)
+}
+
+// Records before, during and after a build, over several totals: the totals
+// that readers see are right at every step, and stay when the new generation
+// takes over.
+func buildKeepsTotals(r *run) {
+	t := r.tenant("a")
+	n := 0
+	put := func() {
+		e := usage(t, "e"+decimalInt(n), "1.5")
+		if n%3 == 0 {
+			e.Feature, e.EventID = "calls", "c"+decimalInt(n)
+		}
+		r.put(e)
+		n++
+		var q, rows = dec("0"), int64(0)
+		for _, total := range r.totals(t) {
+			q, rows = q.Add(total.Quantity), rows+total.Events
+		}
+		r.same("after event "+decimalInt(n), []any{q, rows}, []any{dec(decimalInt(15*n) + "e-1"), n})
+	}
+	for range 2 { // a build over what another build made
+		for range 7 {
+			put()
+		}
+		s := r.beginBuild()
+		put()
+		for r.scan(3, nil) {
+			put()
+		}
+		put()
+		r.drain(s.Building, 3)
+		put()
+		diff, err := r.keeper().CompareProjections(r.ctx, s.Active, s.Building, 10)
+		r.must("compare", err)
+		r.same("differences after the drain", diff.Total, 0)
+		r.activate(s.Building)
+		put()
+	}
+}
+
+// What is written is added, also where one batch is negative by itself.
+func batchesAdd(r *run) {
+	t := r.tenant("a")
+	r.put(usage(t, "1", "10"))
+	s := r.beginBuild()
+	r.same("begun, it is a copy", r.built(t), (*sum)(nil))
+	write := func(after, cursor int64, quantity string, events, count int64) {
+		r.must("write", r.projection().WriteProjection(r.ctx, storage.ProjectionBatch{
+			Generation: s.Building, After: after, Cursor: cursor,
+			Totals: []storage.TotalDelta{{
+				Tenant: t, Feature: "tokens", PeriodStart: period, PeriodEnd: period.AddDate(0, 1, 0),
+				Quantity: dec(quantity), Events: events, Count: count,
+			}},
+		}))
+	}
+	half := s.Watermark / 2
+	write(s.Cursor, half, "-4", 1, -1)
+	r.same("a negative batch", r.built(t), &sum{dec("6"), 2, 0})
+	write(half, s.Watermark, "14", 2, 2)
+	r.same("another one", r.built(t), &sum{dec("20"), 4, 2})
+	r.totalIs("the active generation", t, "10", 1, 1)
+	r.drain(s.Building, 10)
+	r.same("the seed is subtracted", r.built(t), &sum{dec("10"), 3, 1})
+	r.abandon(s.Building)
+}
+
+func cursorDecides(r *run) {
+	t := r.tenant("a")
+	r.put(usage(t, "1", "10"), usage(t, "2", "10"))
+	s := r.beginBuild()
+	batch := storage.ProjectionBatch{
+		Generation: s.Building, After: s.Cursor, Cursor: s.Watermark,
+		Totals: []storage.TotalDelta{{
+			Tenant: t, Feature: "tokens", PeriodStart: period, PeriodEnd: period.AddDate(0, 1, 0), Quantity: dec("1"), Events: 1, Count: 1,
+		}},
+	}
+	for what, edit := range map[string]func(*storage.ProjectionBatch){
+		"a cursor that is not there yet": func(b *storage.ProjectionBatch) { b.After++ },
+		"a generation that is not built": func(b *storage.ProjectionBatch) { b.Generation++ },
+		"the active generation":          func(b *storage.ProjectionBatch) { b.Generation = s.Active },
+	} {
+		b := batch
+		edit(&b)
+		r.tagIs(what, r.projection().WriteProjection(r.ctx, b), sdk.TagConflict, "")
+	}
+	r.same("nothing was written", r.built(t), (*sum)(nil))
+	r.must("the right one", r.projection().WriteProjection(r.ctx, batch))
+	r.tagIs("the same one again", r.projection().WriteProjection(r.ctx, batch), sdk.TagConflict, "")
+	r.same("written once", r.built(t), &sum{dec("21"), 3, 3})
+	r.same("the cursor", r.projectionState().Cursor, s.Watermark)
+	r.abandon(s.Building)
+}
+
+func pauseStops(r *run) {
+	t := r.tenant("a")
+	r.put(usage(t, "1", "10"))
+	s := r.beginBuild()
+	paused, err := r.keeper().PauseProjection(r.ctx, s.Building, true)
+	r.must("pause", err)
+	r.same("paused", paused.Paused, true)
+	err = r.projection().WriteProjection(r.ctx, storage.ProjectionBatch{Generation: s.Building, After: s.Cursor, Cursor: s.Watermark})
+	r.tagIs("write to a paused build", err, sdk.TagConflict, "paused")
+	r.same("the cursor", r.projectionState().Cursor, s.Cursor)
+	r.put(usage(t, "2", "5")) // recording goes on
+	on, err := r.keeper().PauseProjection(r.ctx, s.Building, false)
+	r.must("go on", err)
+	r.same("paused", on.Paused, false)
+	r.build(s.Building, nil)
+	r.totalIs("built", t, "15", 2, 2)
+}
+
+// The seed is subtracted once, however often the drain is interrupted, and not
+// before everything was scanned.
+func drainOnce(r *run) {
+	t := r.tenant("a")
+	for i := range 7 {
+		e := usage(t, "e"+decimalInt(i), "3")
+		e.Feature = "f" + decimalInt(i)
+		r.put(e)
+	}
+	s := r.beginBuild()
+	_, err := r.projection().DrainSeed(r.ctx, s.Building, 10)
+	r.tagIs("drain before the scan", err, sdk.TagConflict, "")
+	for r.scan(1000, nil) {
+		continue
+	}
+	for range 3 { // and then the process dies, and another one goes on
+		n, err := r.projection().DrainSeed(r.ctx, s.Building, 2)
+		r.must("drain", err)
+		if n != 2 {
+			r.errorf("drained %d of a limit of 2 with more to come", n)
+		}
+	}
+	r.same("the seed is not used up", r.projectionState().Seed, -s.Building)
+	r.drain(s.Building, 2)
+	for range 2 {
+		n, err := r.projection().DrainSeed(r.ctx, s.Building, 2)
+		r.must("drain what is drained", err)
+		r.same("drained", n, 0)
+	}
+	r.same("the seed", r.projectionState().Seed, 0)
+	diff, err := r.keeper().CompareProjections(r.ctx, s.Active, s.Building, 10)
+	r.must("compare", err)
+	r.same("differences", diff.Total, 0)
+	r.activate(s.Building)
+	for _, total := range r.totals(t) {
+		r.same("total of "+total.Feature, []any{total.Quantity, total.Events, total.Count}, []any{dec("3"), 1, 1})
+	}
+}
+
+func activationNeeds(r *run) {
+	t := r.tenant("a")
+	r.put(usage(t, "1", "10"))
+	s := r.beginBuild()
+	try := func(what string, generation int64) {
+		_, err := r.projection().ActivateProjection(r.ctx, generation)
+		r.tagIs(what, err, sdk.TagConflict, "")
+	}
+	try("activate before the scan", s.Building)
+	try("activate what never was", s.Building+1000)
+	for r.scan(1000, nil) {
+		continue
+	}
+	try("activate before the drain", s.Building)
+	r.totalIs("meanwhile", t, "10", 1, 1)
+	r.drain(s.Building, 1000)
+	r.activate(s.Building)
+	r.totalIs("activated", t, "10", 1, 1)
+}
+
+func compareLists(r *run) {
+	a, b := r.tenant("a"), r.tenant("b")
+	r.put(usage(a, "1", "10"), usage(b, "1", "20"))
+	s := r.beginBuild()
+	delta := storage.TotalDelta{Feature: "tokens", PeriodStart: period, PeriodEnd: period.AddDate(0, 1, 0), Quantity: dec("1"), Events: 1, Count: 1}
+	batch := storage.ProjectionBatch{Generation: s.Building, After: s.Cursor, Cursor: s.Watermark}
+	for _, t := range []string{a, b, r.tenant("only built")} {
+		delta.Tenant = t
+		batch.Totals = append(batch.Totals, delta)
+	}
+	r.must("write", r.projection().WriteProjection(r.ctx, batch))
+	diff, err := r.keeper().CompareProjections(r.ctx, s.Active, s.Building, 2)
+	r.must("compare", err)
+	r.same("all that differ", diff.Total, 3)
+	if len(diff.Differences) != 2 {
+		r.fatalf("%d listed, limit 2", len(diff.Differences))
+	}
+	d := diff.Differences[0]
+	r.same("the first, in key order", []any{d.Tenant, d.Feature, d.PeriodStart.UTC(), d.Active.Quantity, d.Active.Events, d.Built.Quantity, d.Built.Events},
+		[]any{a, "tokens", period, dec("10"), 1, dec("11"), 2})
+	r.same("the second", diff.Differences[1].Tenant, b)
+	r.abandon(s.Building)
+}
+
+func abandoned(r *run) {
+	t := r.tenant("a")
+	r.put(usage(t, "1", "10"))
+	s := r.beginBuild()
+	_, err := r.keeper().PruneProjection(r.ctx, s.Active, 1000)
+	r.tagIs("prune the active generation", err, sdk.TagConflict, "")
+	r.scan(1, nil)
+	r.abandon(s.Building)
+	state := r.projectionState()
+	r.same("no build", []any{state.Building, state.Seed, state.Active, state.BuildingSettings}, []any{0, 0, s.Active, ""})
+	r.put(usage(t, "2", "5"))
+	r.totalIs("recording goes on", t, "15", 2, 2)
+	next := r.beginBuild()
+	if next.Building == s.Building {
+		r.errorf("a new build has the number of the abandoned one, %d", s.Building)
+	}
+	r.build(next.Building, nil)
+	r.totalIs("built anew", t, "15", 2, 2)
+	r.abandon(s.Active) // the previous generation is nobody's any more
+	r.totalIs("after the old one is gone", t, "15", 2, 2)
+}
+
+// An event below the watermark that was not scanned yet is corrected: the
+// build must not refuse it, lose it or take it twice.
+func unscannedCorrection(r *run) {
+	t := r.tenant("a")
+	e, f := usage(t, "1", "10"), usage(t, "2", "10")
+	r.put(e, f)
+	s := r.beginBuild()
+	r.corrects(correction(&e, "c1", "10"), "0")
+	r.corrects(correction(&f, "c2", "4"), "6")
+	r.totalIs("corrected during the build", t, "6", 4, 1)
+	r.refuses(r.correctRequest(correction(&f, "c3", "7")), storage.RefusedExceedsOriginal)
+	r.put(usage(t, "3", "1"))
+	for r.scan(1, nil) {
+		continue
+	}
+	r.corrects(correction(&f, "c4", "6"), "0")
+	r.drain(s.Building, 3)
+	diff, err := r.keeper().CompareProjections(r.ctx, s.Active, s.Building, 10)
+	r.must("compare", err)
+	r.same("differences", diff.Total, 0)
+	r.activate(s.Building)
+	r.totalIs("with the new generation", t, "1", 6, 1)
+}
+
+// ownBucket is the bucket of events that [bucketed] made.
+func (r *run) ownBucket(e *storage.Event) *storage.BucketKey {
+	if !strings.HasPrefix(e.Tenant, r.prefix) {
+		return nil
+	}
+	k := storage.BucketKey{Start: e.OccurredAt.UTC().Truncate(storage.BucketLength)}
+	if m, ok := e.Dimensions["model"]; ok {
+		k.Dimensions = map[string]string{"model": m}
+	}
+	return &k
+}
+
+// Sealed generations are what was billed: a rebuild puts every event into the
+// one it was counted in.
+func bucketsRebuilt(r *run) {
+	t := r.tenant("a")
+	r.putUnits(bucketed(t, "1", "2", 0, "m1"), bucketed(t, "2", "3", 1, "m1"), bucketed(t, "3", "4", 1, ""))
+	_, err := r.bucketStore().SealBuckets(r.ctx, storage.Seal{Tenant: t, Feature: "tokens", Before: period.Add(storage.BucketLength)})
+	r.must("seal", err)
+	r.putUnits(bucketed(t, "4", "50", 0, "m1"))
+	s := r.beginBuild()
+	r.putUnits(bucketed(t, "5", "7", 1, "m1"))
+	for r.scan(2, r.ownBucket) {
+		continue
+	}
+	r.putUnits(bucketed(t, "6", "1", 0, "m1"))
+	want := r.buckets(storage.BucketQuery{Tenant: t})
+	r.drain(s.Building, 1000)
+	r.same("meanwhile", bucketLines(r.buckets(storage.BucketQuery{Tenant: t})), bucketLines(want))
+	r.activate(s.Building)
+	r.same("rebuilt", bucketLines(r.buckets(storage.BucketQuery{Tenant: t})), bucketLines(want))
+	r.same("as recorded", bucketLines(want), []string{
+		"0 m1 g1 sum 2 count 1 min 2 max 2 sealed", "0 m1 g2 sum 51 count 2 min 1 max 50",
+		"1  g1 sum 4 count 1 min 4 max 4", "1 m1 g1 sum 10 count 2 min 3 max 7",
+	})
+}
