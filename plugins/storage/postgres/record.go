@@ -17,9 +17,18 @@ import (
 )
 
 const (
-	qRecord      query = "record"
-	qRecordKnown query = "record_known"
+	qRecord         query = "record"
+	qRecordKnown    query = "record_known"
+	qRecordSettings query = "record_settings"
+	qSettingsNow    query = "record_settings_now"
 )
+
+// recordSettings are jit, enable_nestloop, enable_seqscan and plan_cache_mode
+// while the record statement is planned. The planner guesses that an array has
+// ten elements and would compare each with each, and that a table which was
+// empty still is; and to plan a statement of this size anew costs more than to
+// run it for one event.
+var recordSettings = [...]any{"off", "off", "off", "force_generic_plan"}
 
 var recordFaults = faults{begin: "r1", locked: "r2", commit: "r7", committed: "r8"}
 
@@ -159,6 +168,7 @@ func (a *Adapter) send(ctx context.Context, rec *recorder) error {
 		return ownTx{a}.use(ctx, workPool, func(c *pgxpool.Conn) error {
 			b := &pgx.Batch{}
 			b.Queue(a.texts[qStatementTimeout], statementTimeout(ctx))
+			b.Queue(a.texts[qRecordSettings], recordSettings[:]...)
 			b.Queue(a.texts[qLockShared], lockClassRoutes, a.target.scope())
 			b.Queue(text, rec.args()...).QueryRow(rec.scan)
 			err := c.SendBatch(ctx, b).Close()
@@ -187,7 +197,7 @@ func recordIn(ctx context.Context, t *tx, req storage.RecordRequest) (storage.Re
 	if req.Mode == storage.Atomic && len(rec.excluded) > 0 {
 		return recordStale(ctx, t, rec)
 	}
-	if err := t.rowFunc(ctx, qRecord, rec.scan, rec.args()...); err != nil {
+	if err := t.tuned(ctx, rec); err != nil {
 		return storage.RecordResult{}, err
 	}
 	if rec.answer.unseen() {
@@ -213,7 +223,7 @@ func recordIn(ctx context.Context, t *tx, req storage.RecordRequest) (storage.Re
 func recordStale(ctx context.Context, t *tx, rec *recorder) (storage.RecordResult, error) {
 	res := rec.onlyConflicts()
 	rec.empty()
-	if err := t.rowFunc(ctx, qRecord, rec.scan, rec.args()...); err != nil {
+	if err := t.tuned(ctx, rec); err != nil {
 		return storage.RecordResult{}, err
 	}
 	if stale := rec.answer.stale(); stale != nil {
@@ -222,9 +232,27 @@ func recordStale(ctx context.Context, t *tx, rec *recorder) (storage.RecordResul
 	return res, nil
 }
 
-// rowFunc runs a statement of one row.
-func (t *tx) rowFunc(ctx context.Context, q query, scan func(pgx.Row) error, args ...any) error {
-	return t.each(ctx, q, func(rows pgx.Rows) error { return scan(rows) }, args...)
+// tuned runs the record statement with its settings and puts the settings of
+// the transaction, which may be the caller's, back as they were.
+func (t *tx) tuned(ctx context.Context, rec *recorder) error {
+	var before [len(recordSettings)]string
+	if err := t.row(ctx, qSettingsNow, []any{&before[0], &before[1], &before[2], &before[3]}); err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	for _, s := range []struct {
+		q    query
+		args []any
+	}{
+		{qRecordSettings, recordSettings[:]}, {qRecord, rec.args()},
+		{qRecordSettings, []any{before[0], before[1], before[2], before[3]}},
+	} {
+		if err := t.queue(b, s.q, s.args...); err != nil {
+			return err
+		}
+	}
+	b.QueuedQueries[1].QueryRow(rec.scan)
+	return t.q.SendBatch(ctx, b).Close()
 }
 
 // slot is one entry of a request.

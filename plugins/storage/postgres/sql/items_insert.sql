@@ -15,7 +15,9 @@ offered AS MATERIALIZED (
     SELECT i.*, k.route AS known_route, c.now
     FROM item AS i CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) AS c
     LEFT JOIN {schema}.fencepost_routes AS k ON k.route = i.route
-    WHERE NOT EXISTS (SELECT FROM {schema}.fencepost_outbox_items AS x WHERE x.digest = i.digest)
+    LEFT JOIN LATERAL (
+      SELECT true AS taken FROM {schema}.fencepost_outbox_items AS x WHERE x.digest = i.digest OFFSET 0) AS x ON true
+    WHERE x.taken IS NULL
     ORDER BY i.seq, i.digest) AS o
 ),
 -- A route that is not stored is NULL here, and refused.

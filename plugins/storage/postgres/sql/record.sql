@@ -53,8 +53,12 @@ received AS (
 -- Events whose receipt is here already are settled by that receipt. The count
 -- makes every receipt go in before any event, in every session.
 wanted AS MATERIALIZED (
-  SELECT i.*, c.now
+  SELECT i.*, c.now, t.seq AS removed_seq, t.feature AS removed_feature, t.dedupe_hash AS removed_hash
   FROM input AS i CROSS JOIN clock AS c CROSS JOIN (SELECT count(*) FROM received) AS n
+  LEFT JOIN LATERAL (
+    SELECT seq, feature, dedupe_hash FROM {schema}.fencepost_tombstones AS t
+    WHERE (SELECT EXISTS (SELECT FROM {schema}.fencepost_tombstones))
+      AND t.tenant_key = i.tenant_key AND t.event_id = i.event_id OFFSET 0) AS t ON true
   WHERE i.receipt = 0 OR EXISTS (
     SELECT FROM receipt AS r JOIN received AS d USING (tenant_key, receipt_id) WHERE r.ord = i.receipt)
 ),
@@ -66,9 +70,7 @@ inserted AS (
     w.period_start, w.period_end, w.period_source, nullif(w.plan, ''), nullif(w.plan_version, ''),
     nullif(w.dimensions, '')::jsonb, nullif(w.metadata, ''), w.payload_hash, w.dedupe_hash, w.now
   FROM wanted AS w
-  WHERE NOT EXISTS (
-    SELECT FROM {schema}.fencepost_tombstones AS t
-    WHERE t.tenant_key = w.tenant_key AND t.event_id = w.event_id)
+  WHERE w.removed_seq IS NULL
   ORDER BY w.tenant_key, w.event_id
   ON CONFLICT (tenant_key, event_id) DO NOTHING
   RETURNING seq, tenant_key, event_id
@@ -81,15 +83,13 @@ fresh AS MATERIALIZED (
 -- Skipped: here already, removed by retention, or (same is NULL) inserted by a
 -- transaction that committed after this statement began.
 skipped AS MATERIALIZED (
-  SELECT w.ord, w.receipt, coalesce(e.seq, t.seq) AS seq, coalesce(e.feature, t.feature) AS feature,
-    coalesce(e.dedupe_hash, t.dedupe_hash) = w.dedupe_hash AS same
+  SELECT w.ord, w.receipt, coalesce(e.seq, w.removed_seq) AS seq,
+    coalesce(e.feature, w.removed_feature) AS feature,
+    coalesce(e.dedupe_hash, w.removed_hash) = w.dedupe_hash AS same
   FROM (SELECT * FROM wanted AS w WHERE w.ord NOT IN (SELECT ord FROM fresh)) AS w
   LEFT JOIN LATERAL (
     SELECT seq, feature, dedupe_hash FROM {schema}.fencepost_events AS e
     WHERE e.tenant_key = w.tenant_key AND e.event_id = w.event_id OFFSET 0) AS e ON true
-  LEFT JOIN LATERAL (
-    SELECT seq, feature, dedupe_hash FROM {schema}.fencepost_tombstones AS t
-    WHERE t.tenant_key = w.tenant_key AND t.event_id = w.event_id OFFSET 0) AS t ON true
 ),
 repeated AS MATERIALIZED (
   SELECT r.ord, c.event_ids, c.features, r.tenant_key, c.dedupe_hash = r.dedupe_hash AS same
@@ -146,8 +146,10 @@ offered AS MATERIALIZED (
     SELECT i.*, k.route AS known_route, f.seq, f.feature, f.now
     FROM item AS i JOIN fresh AS f USING (ord)
     LEFT JOIN {schema}.fencepost_routes AS k ON k.route = i.route
-    WHERE NOT $49::boolean OR NOT EXISTS (
-      SELECT FROM {schema}.fencepost_outbox_items AS x WHERE x.digest = i.digest)
+    LEFT JOIN LATERAL (
+      SELECT true AS taken FROM {schema}.fencepost_outbox_items AS x
+      WHERE $49::boolean AND x.digest = i.digest OFFSET 0) AS x ON true
+    WHERE x.taken IS NULL
     ORDER BY f.seq, i.digest) AS o
 ),
 -- A route that is not stored is NULL here, and refused.
@@ -184,8 +186,10 @@ SELECT a.routes, a.tenants,
   (SELECT array_agg(ord ORDER BY ord) FROM repeated),
   (SELECT array_agg(same ORDER BY ord) FROM repeated),
   x.ords, x.event_ids, x.features, x.seqs,
-  (SELECT count(*) FROM offered AS o WHERE o.item NOT IN (SELECT item FROM state) AND NOT EXISTS (
-    SELECT FROM {schema}.fencepost_outbox_items AS i WHERE i.digest = o.digest)),
+  (SELECT count(*) FROM (SELECT digest FROM offered WHERE item NOT IN (SELECT item FROM state)) AS o
+   LEFT JOIN LATERAL (
+     SELECT true AS taken FROM {schema}.fencepost_outbox_items AS x WHERE x.digest = o.digest OFFSET 0) AS x ON true
+   WHERE x.taken IS NULL),
   -- The guard of the one round trip: nothing may commit where a conflict undoes
   -- more than its own row, or where it is not known whether there is one.
   1 / CASE WHEN $50::boolean AND (
