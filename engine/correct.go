@@ -76,7 +76,7 @@ func (e *Engine) Correctable(ctx context.Context, key storage.EventKey) (storage
 	return c, nil
 }
 
-// takesCorrections answers for a store that cannot correct. // B8, B9
+// takesCorrections answers for a store that cannot correct. // B8, B9.
 func (s stores) takesCorrections(e *Engine) error {
 	if s.corrections != nil {
 		return nil

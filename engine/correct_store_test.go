@@ -32,7 +32,7 @@ type backend interface {
 
 // onStores runs a test on every kind of store, each time on a fresh one.
 func onStores(t *testing.T, test func(t *testing.T, st backend)) {
-	t.Parallel()
+	t.Helper()
 	for name, open := range openers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,6 +98,7 @@ func loadEvent(t *testing.T, st backend, id string) storage.Event {
 // has, whatever the tenant's plan and calendar are now; the original stays as
 // it was, and the total of its period moves.
 func TestCorrectionInheritsItsOriginal(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		e := over(t, st)
 		put := func(plan string, day int) {
@@ -148,6 +149,7 @@ var exactly = cmp.Comparer(func(a, b decimal.Decimal) bool { return a.Equal(b) }
 // duplicate with the same answer when nothing is left, also of "what is left";
 // the same id for something else is a conflict. Refusals write nothing.
 func TestCorrectionsAreBoundedAndRepeatable(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		e := over(t, st, withFeatures(map[string]engine.Feature{"credits": {Signed: true}}))
 		down := plain("req_1", "-10")
@@ -202,6 +204,7 @@ func TestCorrectionsAreBoundedAndRepeatable(t *testing.T) {
 // what it was, whether they name a part or what is left; identical ones count
 // once.
 func TestConcurrentCorrectors(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		e := over(t, st)
 		record(t, e, plain("req_1", "10"))
@@ -219,8 +222,7 @@ func TestConcurrentCorrectors(t *testing.T) {
 			wg.Go(func() {
 				res, err := e.Correct(context.Background(), c)
 				key := string(res.Outcome)
-				var tagged *sdk.Error
-				if errors.As(err, &tagged) {
+				if tagged, ok := errors.AsType[*sdk.Error](err); ok {
 					key = tagged.Code
 				}
 				mu.Lock()
@@ -253,6 +255,7 @@ func TestConcurrentCorrectors(t *testing.T) {
 // A replacement is recorded with the reversal or not at all, and a repeat of
 // either is a duplicate.
 func TestReplacementsAreAtomic(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		e := over(t, st)
 		record(t, e, plain("req_1", "10"), plain("taken", "1"))
@@ -300,6 +303,7 @@ func TestReplacementsAreAtomic(t *testing.T) {
 // Q18, B32, A49: the items of a correction go where its original's went, also
 // when routes have moved since; none is handed out to be sent, and each says why.
 func TestCorrectionItemsWait(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		e := over(t, st)
 		apply := func(p engine.RoutePlan) storage.RouteSet {
@@ -359,6 +363,7 @@ func TestCorrectionItemsWait(t *testing.T) {
 
 // Q8: of a maximum no part is taken back; of a mean it is.
 func TestPartsOfWhatHasNone(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		e := over(t, st, withMeters(t,
 			meter.Meter{Feature: "tokens", EventType: "a", Aggregation: meter.Max, Value: "$.v"},
@@ -379,6 +384,7 @@ func TestPartsOfWhatHasNone(t *testing.T) {
 // Whatever is corrected in whatever order, the store and a plain account of it
 // agree.
 func TestCorrectionsAgainstAModel(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		e := over(t, st, withFeatures(map[string]engine.Feature{"tokens": {Signed: true}}))
 		round := 0
@@ -421,8 +427,7 @@ func TestCorrectionsAgainstAModel(t *testing.T) {
 				}
 				res, err := e.Correct(t.Context(), c)
 				got := string(res.Outcome)
-				var tagged *sdk.Error
-				if errors.As(err, &tagged) {
+				if tagged, ok := errors.AsType[*sdk.Error](err); ok {
 					got = tagged.Code
 				}
 				if got != want {
@@ -450,6 +455,7 @@ func TestCorrectionsAgainstAModel(t *testing.T) {
 // Q7, Q27: settings of features outlive the process, and a sign that is in use
 // stays.
 func TestFeaturesAreRemembered(t *testing.T) {
+	t.Parallel()
 	onStores(t, func(t *testing.T, st backend) {
 		first := over(t, st, withFeatures(map[string]engine.Feature{
 			"credits": {Signed: true}, "tokens": {Buckets: true, BucketDimensions: []string{"model"}}, "calls": {Buckets: true}, "idle": {Signed: true},

@@ -169,8 +169,10 @@ func TestCorrectionAsAskedOfTheStore(t *testing.T) {
 func TestRemainingIsComputedAndChecked(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ quantity, corrected, want, payload string }{
-		{"10", "0", "10", `"value":"-10"`}, {"10", "2.5", "7.5", `"value":"-7.5"`},
-		{"-10", "4", "6", `"value":"6"`}, {"10", "10", "0", `"value":"0"`},
+		{"10", "0", "10", `"value":"-10"`},
+		{"10", "2.5", "7.5", `"value":"-7.5"`},
+		{"-10", "4", "6", `"value":"6"`},
+		{"10", "10", "0", `"value":"0"`},
 	} {
 		s, e := script(t)
 		s.load = func(int) (storage.Correctable, error) { return correctable(tc.quantity, tc.corrected), nil }
@@ -426,6 +428,11 @@ func TestReplaceIsOneRequest(t *testing.T) {
 	if _, err := e.Correct(t.Context(), c); err != nil || s.asked[1].Event.DedupeHash != req.Event.DedupeHash {
 		t.Errorf("%v; the same request has two hashes", err)
 	}
+	ev.Time = noon.Add(300*time.Second + 999*time.Nanosecond) // the last microsecond, as for Record
+	if _, err := e.Correct(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+	s.asked = s.asked[:2]
 	ev.Quantity = decimal.MustParse("5")
 	if _, err := e.Correct(t.Context(), c); err != nil || s.asked[2].Event.DedupeHash == req.Event.DedupeHash {
 		t.Errorf("%v; another replacement has the same hash", err)

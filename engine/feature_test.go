@@ -74,8 +74,11 @@ func TestFeatureSettingsAreStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []storage.Feature{
-		{Name: "foreign", Signed: true}, {Name: "same", Signed: true}, {Name: "calls", Buckets: []string{}},
-		{Name: "credits", Signed: true}, {Name: "tokens", Buckets: []string{"model", "region"}},
+		{Name: "foreign", Signed: true},
+		{Name: "same", Signed: true},
+		{Name: "calls", Buckets: []string{}},
+		{Name: "credits", Signed: true},
+		{Name: "tokens", Buckets: []string{"model", "region"}},
 	}
 	if diff := cmp.Diff(want, set.Features); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
@@ -137,7 +140,8 @@ func TestEntriesCarryBucketAndSign(t *testing.T) {
 		{Bucket: &storage.BucketKey{Start: start("11:00:00"), Dimensions: map[string]string{"model": "m1"}}},
 		{Bucket: &storage.BucketKey{Start: start("11:05:00")}},
 		{Bucket: &storage.BucketKey{Start: start("06:10:00")}},
-		{Signed: true}, {Signed: true},
+		{Signed: true},
+		{Signed: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

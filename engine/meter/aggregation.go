@@ -29,12 +29,11 @@ const ValueDimension = "value"
 func (a Aggregation) Valid() bool { return slices.Contains(aggregations[:], a) }
 
 // Exportable reports whether a provider that adds up what it is sent, event by
-// event, arrives at this aggregation. // Q8
+// event, arrives at this aggregation. // Q8.
 func (a Aggregation) Exportable() bool { return a == "" || a == Sum || a == Count }
 
 // WholeOnly reports whether an event of this aggregation can only be taken back
-// as a whole: there is no part of a greatest, least, latest or distinct value.
-// // Q8
+// as a whole: a greatest, least, latest or distinct value has no parts. // Q8.
 func (a Aggregation) WholeOnly() bool {
 	return a == Max || a == Min || a == Latest || a == Unique
 }
