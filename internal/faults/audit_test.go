@@ -120,7 +120,7 @@ func (r *rig) auditTotals(b *books) {
 	for _, e := range b.events {
 		k := totalKey{e.key.tenant, e.feature, e.period}
 		t := want[k]
-		want[k] = storedTotal{t.quantity.Add(e.quantity), t.events + 1}
+		want[k] = storedTotal{t.quantity.Add(e.effect), t.events + 1}
 	}
 	for k, w := range want {
 		if got := b.totals[k]; !got.quantity.Equal(w.quantity) || got.events != w.events {

@@ -32,6 +32,9 @@ type storedEvent struct {
 	key      eventKey
 	feature  string
 	quantity decimal.Decimal
+	effect   decimal.Decimal // on totals
+	kind     string
+	original string // of a correction
 	at       time.Time
 	period   int64
 }
@@ -71,7 +74,7 @@ type storedAttempt struct {
 // read reads the whole store. A server may be running.
 func (r *rig) read() *books {
 	r.t.Helper()
-	b, err := readBooks(r.store())
+	b, err := r.books()
 	if err != nil {
 		r.t.Fatalf("read the store: %v", err)
 	}
@@ -97,7 +100,7 @@ func readBooks(path string) (*books, error) {
 		sql string
 		row func(*sqlite.Stmt) error
 	}{
-		{"SELECT seq, tenant_key, event_id, feature, quantity, occurred_at, period_start FROM fencepost_events", b.event},
+		{"SELECT seq, tenant_key, event_id, feature, quantity, occurred_at, period_start, coalesce(effect, quantity), kind, coalesce(original_event_id, '') FROM fencepost_events", b.event},
 		{`SELECT i.item, i.route, coalesce(i.event_seq, 0), 'fencepost_' || lower(hex(i.digest)), i.exporter, i.destination_account, i.mode,
 		         i.customer, i.feature, coalesce(s.state, ''), coalesce(s.quarantine_reason, ''), coalesce(s.provider_ref, ''), coalesce(s.serial_key, ''),
 		         coalesce(s.attempts, 0), coalesce(s.attempt_budget, 0), coalesce(s.unresolved, 0), coalesce(s.lease_token, 0), coalesce(s.last_error, '{}')
@@ -123,8 +126,12 @@ func (b *books) event(s *sqlite.Stmt) error {
 	if err != nil {
 		return err
 	}
+	effect, err := decimal.Parse(s.ColumnText(7))
+	if err != nil {
+		return err
+	}
 	e := storedEvent{
-		seq: s.ColumnInt64(0), key: eventKey{s.ColumnText(1), s.ColumnText(2)}, feature: s.ColumnText(3),
+		effect: effect, kind: s.ColumnText(8), original: s.ColumnText(9), seq: s.ColumnInt64(0), key: eventKey{s.ColumnText(1), s.ColumnText(2)}, feature: s.ColumnText(3),
 		quantity: q, at: time.UnixMicro(s.ColumnInt64(5)).UTC(), period: s.ColumnInt64(6),
 	}
 	b.events[e.seq], b.byKey[e.key] = e, e

@@ -12,12 +12,17 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binaryVar names a binary with the tag faults that was built before; without
-// it TestMain builds one.
-const binaryVar = "FENCEPOST_FAULTS_BINARY"
+// These name binaries that were built before, with and without the tag faults;
+// without them TestMain builds them.
+const (
+	binaryVar  = "FENCEPOST_FAULTS_BINARY"
+	shippedVar = "FENCEPOST_FAULTS_SHIPPED"
+)
 
-// binary is the program under test. It is set once, before any test runs.
-var binary string
+// binary is the program under test, and shipped the one without the tag: as it
+// is released, and with the paths that a build with faults takes in steps. Both
+// are set once, before any test runs.
+var binary, shipped string
 
 func TestMain(m *testing.M) {
 	if os.Getenv(pairVar) != "" {
@@ -41,12 +46,12 @@ func TestMain(m *testing.M) {
 // prepare builds the binary, and starts it once so that the exporter is in the
 // compile cache: the tests are about faults, not about the first start.
 func prepare(dir string) error {
-	if binary = os.Getenv(binaryVar); binary == "" {
-		binary = filepath.Join(dir, "fencepost")
-		build := exec.Command("go", "build", "-tags", "faults", "-o", binary, "../../cmd/fencepost")
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
-		}
+	var err error
+	if binary, err = build(binaryVar, filepath.Join(dir, "fencepost"), "-tags", "faults"); err != nil {
+		return err
+	}
+	if shipped, err = build(shippedVar, filepath.Join(dir, "fencepost-shipped")); err != nil {
+		return err
 	}
 	config := filepath.Join(dir, "fencepost.yaml")
 	text := fmt.Sprintf("storage: {dsn: %q}\nexporters: [{name: stripe, plugin: \"builtin:stripe\", account: acct_1, secrets: {api_key: env:%s}}]\n",
@@ -60,4 +65,16 @@ func prepare(dir string) error {
 		return fmt.Errorf("first start: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// build builds the program, unless the variable names one.
+func build(variable, path string, flags ...string) (string, error) {
+	if ready := os.Getenv(variable); ready != "" {
+		return ready, nil
+	}
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, "../../cmd/fencepost")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return path, nil
 }

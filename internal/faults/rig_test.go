@@ -46,6 +46,9 @@ type rig struct {
 	t        *testing.T
 	dir      string
 	settings settings
+	program  string // the binary that runs
+	storage  string // of the configuration, YAML
+	books    func() (*books, error)
 	double   *stripedouble.Server
 	others   map[string]*stripedouble.Server // of exporters beside "stripe"
 	server   *server
@@ -65,13 +68,21 @@ type rig struct {
 // newRig starts a double. Nothing else runs yet.
 func newRig(t *testing.T, s settings, change ...func(*stripedouble.Config)) *rig {
 	t.Helper()
-	r := &rig{
-		t: t, dir: t.TempDir(), settings: s, key: canary,
-		sent: map[eventKey]event{}, acked: map[eventKey]bool{}, foreign: map[string]bool{},
-	}
-	r.double = newDouble(t, change...)
+	r := newBareRig(t, s, change...)
+	path := filepath.Join(r.dir, "fencepost.db")
+	r.storage = fmt.Sprintf(`{plugin: "builtin:sqlite", dsn: %q}`, path)
+	r.books = func() (*books, error) { return readBooks(path) }
 	r.configure()
 	return r
+}
+
+// newBareRig is newRig without a store and a configuration.
+func newBareRig(t *testing.T, s settings, change ...func(*stripedouble.Config)) *rig {
+	t.Helper()
+	return &rig{
+		t: t, dir: t.TempDir(), settings: s, program: binary, key: canary, double: newDouble(t, change...),
+		sent: map[eventKey]event{}, acked: map[eventKey]bool{}, foreign: map[string]bool{},
+	}
 }
 
 func newDouble(t *testing.T, change ...func(*stripedouble.Config)) *stripedouble.Server {
@@ -123,7 +134,7 @@ func exporterYAML(name, account string, d *stripedouble.Server, s settings) stri
 func (r *rig) configure() {
 	r.t.Helper()
 	s := r.settings
-	text := fmt.Sprintf(`storage: {plugin: "builtin:sqlite", dsn: %q}
+	text := fmt.Sprintf(`storage: %s
 listen: 127.0.0.1:0
 state_dir: %q
 meters:
@@ -131,14 +142,13 @@ meters:
   - {feature: generated_tokens, event_type: llm.completion, aggregation: sum, value: $.generated}
 outbox: {tick: 20ms, page: %d, lease: %s, base: %s, cap: %s, attempts: %d, rate_limit_delay: %s}
 exporters:
-%s%s`, r.store(), filepath.Join(r.dir, "state"), s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
+%s%s`, r.storage, filepath.Join(r.dir, "state"), s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
 		exporterYAML("stripe", account, r.double, s), s.extra)
 	if err := os.WriteFile(r.config(), []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func (r *rig) store() string  { return filepath.Join(r.dir, "fencepost.db") }
 func (r *rig) config() string { return filepath.Join(r.dir, "fencepost.yaml") }
 
 // faults sets the double's schedule.

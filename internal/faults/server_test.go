@@ -31,7 +31,7 @@ type server struct {
 // launch starts a server with fault rules, and does not wait for it.
 func (r *rig) launch(rules string) *server {
 	r.t.Helper()
-	return r.launchAs(rules, binary, "serve", "--config", r.config(), "--log-level", "debug")
+	return r.launchAs(rules, r.program, "serve", "--config", r.config(), "--log-level", "debug")
 }
 
 func (r *rig) launchAs(rules, program string, args ...string) *server {
@@ -211,7 +211,7 @@ func (s *server) stop() time.Duration {
 // run runs another command of the binary and returns its output.
 func (r *rig) run(args ...string) (stdout, stderr string, err error) {
 	r.t.Helper()
-	cmd := exec.CommandContext(r.t.Context(), binary, append(args, "--config", r.config())...)
+	cmd := exec.CommandContext(r.t.Context(), r.program, append(args, "--config", r.config())...)
 	cmd.Env = r.env()
 	var out, diag bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diag

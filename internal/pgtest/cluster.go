@@ -244,12 +244,21 @@ func (c *Cluster) FillTo(free int64) {
 	if err := syscall.Statfs(c.dir, &fs); err != nil {
 		c.t.Fatal(err)
 	}
-	size := int64(fs.Bavail)*fs.Bsize - free
-	if size <= 0 {
-		return
+	f, err := os.OpenFile(filepath.Join(c.dir, "ballast"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		c.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(c.dir, "ballast"), make([]byte, size), 0o600); err != nil {
-		c.t.Fatalf("fill: %v", err)
+	defer func() { _ = f.Close() }()
+	// The server takes room meanwhile.
+	for left := int64(fs.Bavail)*fs.Bsize - free; left > 0; {
+		n, err := f.Write(make([]byte, min(left, 1<<16)))
+		left -= int64(n)
+		if errors.Is(err, syscall.ENOSPC) {
+			return
+		}
+		if err != nil {
+			c.t.Fatalf("fill: %v", err)
+		}
 	}
 }
 

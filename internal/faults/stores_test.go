@@ -1,0 +1,13 @@
+//go:build faults && linux
+
+package faults
+
+import "testing"
+
+// stores are the stores that this machine can run the suite on.
+func stores() map[string]func(*testing.T, settings) *rig {
+	return map[string]func(*testing.T, settings) *rig{
+		"sqlite":   func(t *testing.T, s settings) *rig { t.Helper(); return newRig(t, s) },
+		"postgres": func(t *testing.T, s settings) *rig { t.Helper(); return newBed(t, s).rig },
+	}
+}
