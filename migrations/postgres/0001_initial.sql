@@ -82,6 +82,7 @@ CREATE TABLE {schema}.fencepost_tombstones (
   seq         bigint      NOT NULL UNIQUE,
   feature     text        COLLATE "C" NOT NULL,
   dedupe_hash bytea       NOT NULL CHECK (length(dedupe_hash) = 32),
+  receipt_id  text        COLLATE "C", -- of the CloudEvent that it came with
   pruned_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (tenant_key, event_id)
 );
@@ -112,6 +113,15 @@ CREATE TABLE {schema}.fencepost_cloudevents (
   recorded_at timestamptz NOT NULL,
   PRIMARY KEY (tenant_key, receipt_id)
 );
+
+-- A receipt is recorded at the very instant of its events: by that retention
+-- finds the receipts of what it removes. Receipts that fed nothing it looks for
+-- by their age.
+CREATE INDEX fencepost_cloudevents_recorded
+  ON {schema}.fencepost_cloudevents USING brin (recorded_at) WITH (pages_per_range = 16);
+
+CREATE INDEX fencepost_cloudevents_unmatched
+  ON {schema}.fencepost_cloudevents (recorded_at) WHERE event_ids = '{}';
 
 -- Room on each page: an update whose new version fits beside the old one
 -- touches no index. The check is a backstop: it sees what an upsert proposes,
@@ -389,8 +399,21 @@ CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_tombstones
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_tombstones
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
 
+-- Retention may take the body out, and nothing else.
 CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_cloudevents
-  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+  FOR EACH ROW WHEN (NOT (current_setting('fencepost.prune', true) IS NOT DISTINCT FROM 'on'
+    AND NEW.body IS NULL
+    AND NEW.tenant_key = OLD.tenant_key
+    AND NEW.receipt_id = OLD.receipt_id
+    AND NEW.source = OLD.source
+    AND NEW.id = OLD.id
+    AND NEW.type = OLD.type
+    AND NEW.occurred_at = OLD.occurred_at
+    AND NEW.dedupe_hash = OLD.dedupe_hash
+    AND NEW.features = OLD.features
+    AND NEW.event_ids = OLD.event_ids
+    AND NEW.recorded_at = OLD.recorded_at))
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
 CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_cloudevents
   FOR EACH ROW WHEN (current_setting('fencepost.prune', true) IS DISTINCT FROM 'on')
   EXECUTE FUNCTION {schema}.fencepost_immutable();

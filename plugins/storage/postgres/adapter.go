@@ -122,7 +122,7 @@ func (a *Adapter) Describe() storage.Manifest {
 		Version: Version,
 		Capabilities: []storage.Capability{
 			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming,
-			storage.Counters, storage.ProjectionGenerations, storage.Buckets, storage.Outbox, storage.Corrections,
+			storage.Counters, storage.ProjectionGenerations, storage.Buckets, storage.Outbox, storage.Corrections, storage.Retention,
 		},
 	}
 }
