@@ -177,7 +177,7 @@ func callsOf(a storage.Adapter, e storage.Event) map[string]func(context.Context
 	}
 	if s, ok := a.(storage.OutboxStore); ok && m.Has(storage.Outbox) {
 		calls["Claim"] = func(ctx context.Context) error {
-			_, err := s.Claim(ctx, storage.ClaimRequest{Owner: "w", Limit: 1, Lease: time.Minute})
+			_, err := s.Claim(ctx, storage.ClaimRequest{Owner: "w", Routes: []int64{1 << 60}, Limit: 1, Lease: time.Minute})
 			return err
 		}
 		calls["Transition"] = func(ctx context.Context) error {

@@ -234,6 +234,7 @@ func buildKeepsTotals(r *run) {
 func batchesAdd(r *run) {
 	t := r.tenant("a")
 	r.put(usage(t, "1", "10"))
+	r.put(usage(r.tenant("b"), "1", "1"))
 	s := r.beginBuild()
 	r.same("begun, it is a copy", r.built(t), (*sum)(nil))
 	write := func(after, cursor int64, quantity string, events, count int64) {
@@ -245,7 +246,7 @@ func batchesAdd(r *run) {
 			}},
 		}))
 	}
-	half := s.Watermark / 2
+	half := s.Watermark - 1
 	write(s.Cursor, half, "-4", 1, -1)
 	r.same("a negative batch", r.built(t), &sum{dec("6"), 2, 0})
 	write(half, s.Watermark, "14", 2, 2)

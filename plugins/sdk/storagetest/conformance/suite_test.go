@@ -44,10 +44,10 @@ func TestReferencePasses(t *testing.T) {
 	}
 }
 
-// One store for all cases is as good, in any of several seeds.
+// One store for all cases is as good, with other seeds.
 func TestReferencePassesAsOneStore(t *testing.T) {
 	t.Parallel()
-	for seed := uint64(1); seed <= 5; seed++ {
+	for seed := uint64(1); seed <= 2; seed++ {
 		ref := NewReference(nil)
 		report, err := Run(t.Context(), Options{
 			Open:  func(context.Context) (storage.Adapter, error) { return ref, nil },

@@ -1,0 +1,27 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/fencepost/fencepost/internal/pgtest"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/sdk/storagetest"
+	"github.com/fencepost/fencepost/plugins/storage/postgres"
+)
+
+// S16, B49: the suite that every adapter has to pass.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	storagetest.Run(t, func(t *testing.T) storage.Adapter {
+		t.Helper()
+		dsn, _ := pgtest.Schema(t)
+		// The suite closes what it opened, before the schema is dropped.
+		a, err := postgres.Open(context.WithoutCancel(t.Context()), postgres.Config{DSN: dsn, Migrate: true, MaxConns: 8})
+		if err != nil {
+			t.Fatalf("open: %v", err)
+		}
+		t.Cleanup(func() { _ = a.Close() })
+		return a
+	})
+}
