@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -42,73 +40,22 @@ func recordUsage(ctx context.Context, s storage.EventStore, events ...storage.Ev
 
 // correctUsage takes a part of an original back, or answers false when there is
 // not so much left.
-func correctUsage(ctx context.Context, a *Adapter, original storage.Event, id, magnitude string) (ok bool, err error) {
-	err = a.run.write(ctx, "correct", writing{lock: lockShared}, func(ctx context.Context, t *tx) error {
-		text := `SELECT 1 FROM {schema}.fencepost_events WHERE tenant_key = $1 AND event_id = $2 FOR UPDATE`
-		if _, err := t.q.Exec(ctx, withSchema(text, t.a.target.schema), original.Tenant, original.EventID); err != nil {
-			return err
-		}
-		var left string
-		text = `SELECT ($3::numeric - coalesce(sum(quantity), 0) - $4::numeric)::text FROM {schema}.fencepost_events
-WHERE tenant_key = $1 AND original_event_id = $2`
-		rows, err := t.q.Query(ctx, withSchema(text, t.a.target.schema), original.Tenant, original.EventID, original.Quantity.String(), magnitude)
-		if err == nil {
-			left, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-		}
-		if err != nil {
-			return err
-		}
-		rest, err := decimal.ParseTotal(left)
-		if err != nil {
-			return err
-		}
-		if ok = rest.Sign() >= 0; !ok {
-			return nil
-		}
-		return insertByHand(ctx, t, correctionOf(original, id, magnitude, rest.IsZero()))
+func correctUsage(ctx context.Context, a *Adapter, original storage.Event, id, magnitude string) (bool, error) {
+	key := keyOfBucket(original)
+	res, err := a.RecordCorrection(ctx, storage.CorrectRequest{
+		Event: correctionOf(original, id, magnitude, false), Bucket: &key,
 	})
-	return ok, err
-}
-
-func insertByHand(ctx context.Context, t *tx, events ...storage.Event) error {
-	var active int64
-	var building *int64
-	rows, err := t.q.Query(ctx, withSchema(`SELECT active, building FROM {schema}.fencepost_generations`, t.a.target.schema))
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return false, err
+	case res.Stale != nil:
+		return false, errors.New("stale")
+	case res.Refused == storage.RefusedExceedsOriginal || res.Refused == storage.RefusedNothingRemaining:
+		return false, nil
+	case res.Outcome != storage.Inserted:
+		return false, fmt.Errorf("outcome %q, refused %q", res.Outcome, res.Refused)
 	}
-	if _, err := pgx.ForEachRow(rows, []any{&active, &building}, func() error { return nil }); err != nil {
-		return err
-	}
-	var totals []storage.TotalDelta
-	var buckets []storage.BucketDelta
-	for _, e := range events {
-		text := `INSERT INTO {schema}.fencepost_events (tenant_key, event_id, feature, quantity, effect, kind, reverses,
-  original_event_id, occurred_at, period_start, period_end, period_source, dimensions, payload_hash, dedupe_hash, recorded_at)
-VALUES ($1, $2, $3, $4::text::numeric, $5::text::numeric, $6, $7, nullif($8, ''), $9, $10, $11, $12, $13, $14, $15, clock_timestamp())`
-		if _, err := t.q.Exec(ctx, withSchema(text, t.a.target.schema), e.Tenant, e.EventID, e.Feature, e.Quantity.String(), e.Effect.String(),
-			string(e.Kind), e.Reverses, e.OriginalEventID, e.OccurredAt, e.PeriodStart, e.PeriodEnd, string(e.PeriodSource),
-			e.Dimensions, e.PayloadHash[:], e.DedupeHash[:]); err != nil {
-			return err
-		}
-		totals, buckets = append(totals, totalOf(e)), append(buckets, bucketOf(e, math.MaxInt64))
-	}
-	for _, generation := range []*int64{&active, building} {
-		if generation == nil {
-			continue
-		}
-		if err := totalColumnsOf(totals).write(ctx, t, *generation); err != nil {
-			return err
-		}
-		c, err := bucketColumnsOf(buckets)
-		if err != nil {
-			return err
-		}
-		if err := c.write(ctx, t, *generation); err != nil {
-			return err
-		}
-	}
-	return nil
+	return true, nil
 }
 
 // totalOf is what an event adds to its total.
