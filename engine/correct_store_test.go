@@ -10,14 +10,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/internal/pgtest"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/storage/postgres"
 	"github.com/fencepost/fencepost/plugins/storage/sqlite"
 )
 
@@ -48,13 +51,27 @@ var openers = map[string]func(*testing.T) backend{
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := st.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return st
+		return closing(t, st)
 	},
+	"postgres": func(t *testing.T) backend {
+		t.Helper()
+		dsn, _ := pgtest.Schema(t)
+		st, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Migrate: true, MaxConns: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return closing(t, st)
+	},
+}
+
+func closing(t *testing.T, st backend) backend {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
 }
 
 // record records events one by one and fails the test unless all are inserted.
@@ -496,18 +513,47 @@ var cmpRevision = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String(
 // the caller did, a rollback leaves nothing, and a commit all of it.
 func TestCorrectInACallersTransaction(t *testing.T) {
 	t.Parallel()
-	f := open(t)
-	f.want(f.each(plain("req_1", "10")), "inserted")
-	within := func(end error) {
-		t.Helper()
-		err := f.store.WithTx(t.Context(), func(tx *sqlite.Tx) error {
-			b := f.In(tx.Store())
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		f := open(t)
+		correctWithin(t, f.store, func(work func(engine.Transaction) error) error {
+			return f.store.WithTx(t.Context(), func(tx *sqlite.Tx) error { return work(tx.Store()) })
+		})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		dsn, _ := pgtest.Schema(t)
+		st, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Migrate: true, MaxConns: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing(t, st)
+		own, err := pgx.Connect(t.Context(), pgtest.Plain(dsn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = own.Close(context.WithoutCancel(t.Context())) }()
+		correctWithin(t, st, func(work func(engine.Transaction) error) error {
+			return pgx.BeginFunc(t.Context(), own, func(tx pgx.Tx) error { return work(st.WithTx(tx)) })
+		})
+	})
+}
+
+// correctWithin corrects in transactions that within begins and ends.
+func correctWithin(t *testing.T, st backend, within func(work func(engine.Transaction) error) error) {
+	t.Helper()
+	e := over(t, st)
+	record(t, e, plain("req_1", "10"))
+	for _, end := range []error{errRollback, nil} {
+		err := within(func(tx engine.Transaction) error {
+			b := e.In(tx)
 			if _, err := b.Record(t.Context(), plain("mine", "1")); err != nil {
 				return err
 			}
-			for _, c := range []engine.Correction{take("c0", "11"), {ID: "c0", Tenant: "acme", EventID: "nope", Remaining: true}, take("mine", "1")} {
-				if _, err := b.Correct(t.Context(), c); err == nil {
-					t.Errorf("%+v was made", c)
+			refused := []engine.Correction{take("c0", "11"), {ID: "c0", Tenant: "acme", EventID: "nope", Remaining: true}, take("mine", "1")}
+			for _, c := range refused {
+				if _, err := b.Correct(t.Context(), c); err == nil || errors.Is(err, sdk.ErrUnavailable) {
+					t.Errorf("%+v: %v", c, err)
 				}
 			}
 			res, err := b.Correct(t.Context(), take("c1", "4"))
@@ -522,13 +568,12 @@ func TestCorrectInACallersTransaction(t *testing.T) {
 		if !errors.Is(err, end) {
 			t.Fatal(err)
 		}
-	}
-	within(errRollback)
-	if got := f.total("tokens"); got != "10/1" {
-		t.Errorf("after a rollback: %s, want 10/1", got)
-	}
-	within(nil)
-	if got := f.total("tokens"); got != "7/3" {
-		t.Errorf("after a commit: %s, want 7/3", got)
+		want := "10/1/1"
+		if end == nil {
+			want = "7/3/2"
+		}
+		if got := totals(t, st, "tokens"); len(got) != 1 || got[0] != want {
+			t.Errorf("after %v: %v, want %s", end, got, want)
+		}
 	}
 }
