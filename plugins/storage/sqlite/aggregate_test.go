@@ -195,6 +195,35 @@ func statementOf(t *testing.T, a *Adapter, q storage.AggregateQuery) (statement 
 	return statement
 }
 
+// Groups are in the order of their values whatever bytes these hold, and the
+// answer says that there are more when what is over the limit was dropped early.
+func TestAggregateGroups(t *testing.T) {
+	t.Parallel()
+	a := open(t, newClock())
+	groups := [][]string{{"", ""}, {"a"}, {"a", "x"}, {"a\x00", "b"}, {"a\x00\x01b", ""}, {"ab", "\x00"}}
+	for i, g := range slices.Backward(groups) {
+		e := event("acme", strconv.Itoa(i), strconv.Itoa(i+1))
+		e.Dimensions = map[string]string{}
+		for j, v := range g {
+			e.Dimensions[strconv.Itoa(j)] = v
+		}
+		record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(e)}})
+	}
+	for _, limit := range []int{1, 2, 5, 6} {
+		res, err := a.Aggregate(t.Context(), storage.AggregateQuery{
+			Tenant: "acme", Feature: "tokens", Edges: []time.Time{period, period.AddDate(0, 1, 0)}, GroupBy: []string{"0", "1"}, Limit: limit,
+		})
+		if err != nil || len(res.Rows) != limit || res.More != (limit < 6) {
+			t.Fatalf("limit %d: %d rows, more %v, %v", limit, len(res.Rows), res.More, err)
+		}
+		for i, r := range res.Rows {
+			if r.Sum.String() != strconv.Itoa(i+1) {
+				t.Errorf("row %d is group %s", i+1, r.Sum)
+			}
+		}
+	}
+}
+
 func TestAggregateRefuses(t *testing.T) {
 	t.Parallel()
 	a := open(t, newClock())

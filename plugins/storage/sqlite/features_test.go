@@ -42,11 +42,18 @@ func TestSignedInUse(t *testing.T) {
 		}
 	}
 	rev = putFeatures(t, a, storage.Feature{Name: "other", Buckets: []string{"model"}})
+	careless := event("acme", "e4", "1") // its entry does not say that it is signed
+	careless.Feature = "careless"
+	rev = putFeatures(t, a, storage.Feature{Name: "careless", Signed: true})
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(careless)}, RoutesRevision: rev})
+	_, err := a.ChangeRoutes(t.Context(), storage.RouteChange{Revision: rev, Features: []storage.Feature{{Name: "careless"}}})
+	wantError(t, err, sdk.TagConflict, "signed_in_use")
 	set, err := a.Routes(t.Context())
 	want := []storage.Feature{
-		{Name: "balance", Signed: true, Buckets: []string{}, Revision: rev - 1},
-		{Name: "other", Buckets: []string{"model"}, Revision: rev},
-		{Name: "tokens", Revision: rev - 2},
+		{Name: "balance", Signed: true, Buckets: []string{}, Revision: rev - 2},
+		{Name: "careless", Signed: true, Revision: rev},
+		{Name: "other", Buckets: []string{"model"}, Revision: rev - 1},
+		{Name: "tokens", Revision: rev - 3},
 	}
 	if diff := cmp.Diff(want, set.Features); diff != "" || err != nil {
 		t.Errorf("features: %v\n%s", err, diff)
