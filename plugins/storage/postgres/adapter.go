@@ -35,6 +35,9 @@ type Adapter struct {
 	// schemaErr is why the schema cannot be used, nil when it can.
 	schemaErr atomic.Pointer[schemaError]
 	settled   horizon
+	// reruns counts transactions that the server undid for the sake of others
+	// and that were run again.
+	reruns atomic.Int64
 
 	// hints and mappings are for claims: see claim.go.
 	hints    hints

@@ -104,13 +104,14 @@ func (a *Adapter) deadline(ctx context.Context) (context.Context, context.Cancel
 	left := a.cfg.Timeout
 	if d, ok := ctx.Deadline(); ok {
 		left = time.Until(d)
-		left -= min(left/10, 2*cancelGrace)
+		left -= min(left/5, 4*cancelGrace)
 	}
 	return context.WithTimeout(ctx, left)
 }
 
-// cancelGrace is how long a statement that was told to stop has to do so.
-const cancelGrace = 150 * time.Millisecond
+// cancelGrace is how long a statement that was told to stop has to do so. The
+// driver waits as long again before it lets go of the connection.
+const cancelGrace = 100 * time.Millisecond
 
 // statementTimeout is what the server is told: a little less than what is left,
 // so that normally it answers first and the connection stays usable. That

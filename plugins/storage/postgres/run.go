@@ -129,7 +129,10 @@ func (o ownTx) again(ctx context.Context, p poolOf, f func() error) error {
 		if err == nil || n == attempts || !repeatable(err) {
 			return err
 		}
-		if sqlState(err) == stateReadOnly {
+		switch sqlState(err) {
+		case stateDeadlock, stateSerialization:
+			o.a.reruns.Add(1)
+		case stateReadOnly:
 			// The server behind the address is no primary any more: what else
 			// is connected to it is of no use either.
 			o.a.pools[p].Reset()

@@ -24,6 +24,9 @@ func open(t testing.TB) *Adapter {
 
 func openDSN(t testing.TB, dsn string) *Adapter {
 	t.Helper()
+	target, err := parseDSN(Config{DSN: dsn})
+	must(t, err)
+	dsn += "&application_name=" + target.schema // tells a test's sessions from others
 	a, err := Open(context.WithoutCancel(t.Context()), Config{DSN: dsn, Migrate: true, MaxConns: 4})
 	if err != nil {
 		t.Fatalf("open: %v", err)
