@@ -92,8 +92,9 @@ func totalsAddUp(r *run) {
 // batches of a round hold the same ids, so all but one wait for each other.
 func oppositeOrder(r *run) {
 	t := r.tenant("a")
-	const size, workers = 40, 4
-	for round := range r.opts.Rounds {
+	const size, workers = 250, 6
+	rounds := max(r.opts.Rounds/3, 4) // they are large, so that they overlap
+	for round := range rounds {
 		r.together(workers, func(w int) {
 			events := make([]storage.Event, size)
 			for i := range events {
@@ -107,7 +108,7 @@ func oppositeOrder(r *run) {
 			}
 		})
 	}
-	n := int64(size * r.opts.Rounds)
+	n := int64(size * rounds)
 	r.totalIs("each event once", t, decimalInt(int(n)), n, n)
 }
 
