@@ -205,13 +205,11 @@ func (r *replay) announce(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	state, err := bounded(ctx, r, r.store.ProjectionState)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, fmt.Errorf("read projections: %w", err)
-	case state.Building != 0 && state.Paused:
-		return false, pausedError()
-	case state.Building != 0 && !r.options.Resume:
-		return false, existsError()
+	}
+	if err := refuseExisting(state, r.options.Resume); err != nil {
+		return false, err
 	}
 	if state.Building == 0 {
 		text, err := settingsOf(view.RouteSet).text()

@@ -21,6 +21,29 @@ func (e *Engine) ReplayState(ctx context.Context) (storage.ProjectionState, erro
 	return state, nil
 }
 
+// CheckReplay reports whether Replay would refuse at once, by its options or by
+// the build that exists. It changes nothing, and another host may.
+func (e *Engine) CheckReplay(ctx context.Context, o ReplayOptions) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
+	state, err := e.ReplayState(ctx)
+	if err != nil {
+		return err
+	}
+	return refuseExisting(state, o.Resume)
+}
+
+func refuseExisting(state storage.ProjectionState, resume bool) error {
+	switch {
+	case state.Building != 0 && state.Paused:
+		return pausedError()
+	case state.Building != 0 && !resume:
+		return existsError()
+	}
+	return nil
+}
+
 // PauseReplay stops the build from being written to, or lets it go on. A replay
 // that is running ends with a conflict, code "paused", at its next step. Records
 // go on in both generations. It is a conflict, code "no_replay", if there is no

@@ -164,6 +164,9 @@ func (s *server) startReplay(w http.ResponseWriter, r *http.Request, prepare fun
 		err = prepare(&o)
 	}
 	if err == nil {
+		err = s.cfg.Engine.CheckReplay(r.Context(), o)
+	}
+	if err == nil {
 		err = s.cfg.Replays.Start(o)
 	}
 	s.replayStatus(w, r, err, http.StatusAccepted)
