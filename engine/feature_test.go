@@ -108,7 +108,7 @@ func TestSignedInUseNamesTheFeature(t *testing.T) {
 func TestEntriesCarryBucketAndSign(t *testing.T) {
 	t.Parallel()
 	r := &remembering{Adapter: open(t).store, features: []storage.Feature{
-		{Name: "tokens", Buckets: []string{"model", "region"}}, {Name: "calls", Buckets: []string{}}, {Name: "credits", Signed: true},
+		{Name: "tokens", Buckets: []string{"model", "region"}}, {Name: "calls", Buckets: []string{}}, {Name: "credits", Signed: true}, {Name: "foreign", Signed: true},
 	}}
 	e := over(t, r, withFeatures(map[string]engine.Feature{
 		"tokens": {Buckets: true, BucketDimensions: []string{"user"}}, "local": {Signed: true}, "credits": {Signed: true},
@@ -124,7 +124,8 @@ func TestEntriesCarryBucketAndSign(t *testing.T) {
 	}
 	_, err := e.Record(t.Context(),
 		at("tokens", "11:04:59.999999Z", map[string]string{"model": "m1", "user": "u"}), at("tokens", "11:05:00+00:00", nil),
-		at("calls", "11:59:59+05:45", map[string]string{"model": "m1"}), at("credits", "11:00:00Z", nil), at("local", "11:00:00Z", nil))
+		at("calls", "11:59:59+05:45", map[string]string{"model": "m1"}), at("credits", "11:00:00Z", nil), at("local", "11:00:00Z", nil),
+		at("foreign", "11:00:00Z", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +141,7 @@ func TestEntriesCarryBucketAndSign(t *testing.T) {
 		{Bucket: &storage.BucketKey{Start: start("11:00:00"), Dimensions: map[string]string{"model": "m1"}}},
 		{Bucket: &storage.BucketKey{Start: start("11:05:00")}},
 		{Bucket: &storage.BucketKey{Start: start("06:10:00")}},
+		{Signed: true},
 		{Signed: true},
 		{Signed: true},
 	}

@@ -80,6 +80,17 @@ func TestDecodeCorrectionRefuses(t *testing.T) {
 	}
 }
 
+// What an original decides is refused by that rule, which says what to do.
+func TestInheritedFieldsAreExplained(t *testing.T) {
+	t.Parallel()
+	for _, field := range []string{"feature", "dimensions", "time", "occurred_at"} {
+		_, err := meter.DecodeCorrection([]byte(`{"id":"c","tenant":"acme","event_id":"req_1","quantity":1,"` + field + `":null}`))
+		if err == nil || !strings.Contains(err.Error(), "replace the event") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
 // A batch names the item, and one bad item spoils no other.
 func TestDecodeCorrectionBatch(t *testing.T) {
 	t.Parallel()

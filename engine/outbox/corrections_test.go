@@ -31,9 +31,10 @@ func TestBuildCorrectionItems(t *testing.T) {
 		"no candidate": {storage.Quarantined, func(i *storage.Item) {
 			i.QuarantineReason, i.SettledAt = "period_buffered", noon
 		}, ReasonOriginalIneligible},
-		"rejected":  {storage.Rejected, nil, ReasonOriginalNotCharged},
-		"given up":  {storage.Uncertain, settled, ReasonOriginalNotCharged},
-		"abandoned": {storage.Quarantined, settled, ReasonOriginalNotCharged},
+		"a candidate after all": {storage.Pending, func(i *storage.Item) { i.QuarantineReason = "period_buffered" }, ReasonCorrectionUnsupported},
+		"rejected":              {storage.Rejected, nil, ReasonOriginalNotCharged},
+		"given up":              {storage.Uncertain, settled, ReasonOriginalNotCharged},
+		"abandoned":             {storage.Quarantined, settled, ReasonOriginalNotCharged},
 	} {
 		of := storage.Item{Identity: sample("req_1", noon).Identity, RouteID: 7, Customer: "cus_1", SerialKey: "s", State: tc.state, Attempts: 3, LeaseToken: 9}
 		if tc.change != nil {

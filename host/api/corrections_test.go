@@ -172,6 +172,14 @@ func TestCloudEventsAreCorrected(t *testing.T) {
 	}
 }
 
+// The configured limit of events holds for corrections too.
+func TestTooManyCorrections(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *api.Config) { c.MaxEvents = 2 })
+	s.refused(s.correct("[{},{},{}]"), http.StatusRequestEntityTooLarge, "invalid", "corrections")
+	s.corrected(s.correct("[{},{}]"), http.StatusMultiStatus)
+}
+
 // An engine that takes nothing takes no correction; the index says how far it got.
 func TestCorrectionsThatAreNotTaken(t *testing.T) {
 	t.Parallel()
