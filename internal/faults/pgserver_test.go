@@ -128,12 +128,13 @@ func TestReadOnlyNode(t *testing.T) {
 	if b.proxy.Cut() == 0 {
 		t.Error("there was no connection to cut")
 	}
-	if _, err := b.post(events("during0", 5)); err == nil {
+	call := events("during", 5)
+	if _, err := b.post(call); err == nil {
 		t.Error("recorded on a standby")
 	}
 	eventually(t, "readiness turns red", func() bool { return b.status("/readyz") == http.StatusServiceUnavailable })
 	b.proxy.Redirect(primary.Addr())
-	b.recovers(1, 5)
+	b.recovers(call)
 }
 
 // F14 in place: the node itself turns read-only, and open connections stay.
@@ -147,15 +148,16 @@ func TestNodeTurnsReadOnly(t *testing.T) {
 	admin := b.session()
 	b.sql(admin, "ALTER SYSTEM SET default_transaction_read_only = on")
 	b.sql(admin, "SELECT pg_reload_conf()")
+	call := events("during", 5)
 	eventually(t, "a record is refused", func() bool {
-		_, err := b.post(events("during0", 5))
+		_, err := b.post(call)
 		return err != nil
 	})
 	eventually(t, "readiness turns red", func() bool { return b.status("/readyz") == http.StatusServiceUnavailable })
 	b.sql(admin, "SET default_transaction_read_only = off")
 	b.sql(admin, "ALTER SYSTEM RESET default_transaction_read_only")
 	b.sql(admin, "SELECT pg_reload_conf()")
-	b.recovers(1, 5)
+	b.recovers(call)
 }
 
 // F19, I1 to I9: a backend is ended every 200 ms, whichever it is.

@@ -32,12 +32,13 @@ type settings struct {
 	lease, base, cap, rateLimitDelay, mode string
 	baseURL                                string // instead of the double's
 	extra                                  string // YAML of further exporters
+	record                                 string // limits.record_timeout
 }
 
 func defaults() settings {
 	return settings{
 		page: 50, attempts: 20, rate: 1000, concurrency: 8, mode: "test",
-		lease: "10s", base: "50ms", cap: "200ms", rateLimitDelay: "100ms",
+		record: "15s", lease: "10s", base: "50ms", cap: "200ms", rateLimitDelay: "100ms",
 	}
 }
 
@@ -140,9 +141,10 @@ state_dir: %q
 meters:
   - {feature: context_tokens, event_type: llm.completion, aggregation: sum, value: $.context}
   - {feature: generated_tokens, event_type: llm.completion, aggregation: sum, value: $.generated}
+limits: {record_timeout: %s}
 outbox: {tick: 20ms, page: %d, lease: %s, base: %s, cap: %s, attempts: %d, rate_limit_delay: %s}
 exporters:
-%s%s`, r.storage, filepath.Join(r.dir, "state"), s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
+%s%s`, r.storage, filepath.Join(r.dir, "state"), s.record, s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
 		exporterYAML("stripe", account, r.double, s), s.extra)
 	if err := os.WriteFile(r.config(), []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
