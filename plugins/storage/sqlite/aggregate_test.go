@@ -201,17 +201,23 @@ func TestAggregateGroups(t *testing.T) {
 	t.Parallel()
 	a := open(t, newClock())
 	groups := [][]string{{"", ""}, {"a"}, {"a", "x"}, {"a\x00", "b"}, {"a\x00\x01b", ""}, {"ab", "\x00"}}
-	for i, g := range slices.Backward(groups) {
-		e := event("acme", strconv.Itoa(i), strconv.Itoa(i+1))
+	for k := range 2 * len(groups) { // in their order for tokens, backwards for chars
+		i, feature := k, "tokens"
+		if k >= len(groups) {
+			i, feature = 2*len(groups)-1-k, "chars"
+		}
+		g, e := groups[i], event("acme", feature+strconv.Itoa(i), strconv.Itoa(i+1))
+		e.Feature = feature
 		e.Dimensions = map[string]string{}
 		for j, v := range g {
 			e.Dimensions[strconv.Itoa(j)] = v
 		}
 		record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(e)}})
 	}
-	for _, limit := range []int{1, 2, 5, 6} {
+	for k := range 8 {
+		limit, feature := []int{1, 2, 5, 6}[k/2], []string{"tokens", "chars"}[k%2]
 		res, err := a.Aggregate(t.Context(), storage.AggregateQuery{
-			Tenant: "acme", Feature: "tokens", Edges: []time.Time{period, period.AddDate(0, 1, 0)}, GroupBy: []string{"0", "1"}, Limit: limit,
+			Tenant: "acme", Feature: feature, Edges: []time.Time{period, period.AddDate(0, 1, 0)}, GroupBy: []string{"0", "1"}, Limit: limit,
 		})
 		if err != nil || len(res.Rows) != limit || res.More != (limit < 6) {
 			t.Fatalf("limit %d: %d rows, more %v, %v", limit, len(res.Rows), res.More, err)

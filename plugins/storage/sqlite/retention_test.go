@@ -62,6 +62,7 @@ func TestPruneEvents(t *testing.T) {
 		return req
 	}
 	correct(t, a, undo("c2", "e2", "1"))
+	correct(t, a, undo("c4", "open", "0.5")) // stays with its original
 	c.advance(month)
 	correct(t, a, undo("c3", "e3", "3")) // young: e3 stays
 	record(t, a, storage.RecordRequest{RoutesRevision: rev, Units: []storage.Unit{plain(event("acme", "young", "8"))}})
@@ -70,12 +71,12 @@ func TestPruneEvents(t *testing.T) {
 		t.Errorf("at the age itself: %s", got)
 	}
 	c.advance(time.Hour)
-	for _, want := range []string{"2 kept 2 more true", "1 kept 2 more false", "0 kept 2 more false"} {
+	for _, want := range []string{"2 kept 2 more true", "1 kept 3 more false", "0 kept 3 more false"} {
 		if got := prune(t, a, storage.PruneEvents, month, 2); got != want {
 			t.Errorf("pruned %s, want %s", got, want)
 		}
 	}
-	if got := streamed(t, a); got != "e3 open c3 young" {
+	if got := streamed(t, a); got != "e3 open c4 c3 young" {
 		t.Errorf("left: %s", got)
 	}
 	if got := netTotals(t, a); got != before {
@@ -85,7 +86,7 @@ func TestPruneEvents(t *testing.T) {
 		ItemID: 1, Expect: storage.Expect{State: storage.Pending}, Attempt: &storage.Attempt{},
 		Set: storage.Change{State: storage.Confirmed, Settled: new(true)},
 	})
-	if got := prune(t, a, storage.PruneEvents, month, 10); got != "1 kept 1 more false" {
+	if got := prune(t, a, storage.PruneEvents, month, 10); got != "2 kept 1 more false" {
 		t.Errorf("once settled: %s", got)
 	}
 	checkCounts(t, a)
@@ -95,7 +96,7 @@ func TestPruneEvents(t *testing.T) {
 	repeat := storage.RecordRequest{RoutesRevision: rev, Mode: storage.Each, Units: []storage.Unit{
 		plain(event("acme", "e1", "1")), plain(event("acme", "e2", "9")), plain(event("acme", "fresh", "1")),
 	}}
-	wantOutcomes(t, record(t, a, repeat), "duplicate e1=1; conflict; inserted fresh=8")
+	wantOutcomes(t, record(t, a, repeat), "duplicate e1=1; conflict; inserted fresh=9")
 	for want, req := range map[string]storage.CorrectRequest{
 		"duplicate left 0": undo("c2", "e2", "1"), "conflict left 0": undo("c2", "e2", "0.5"), "not_found left 0": undo("c9", "e1", "1"),
 	} {
@@ -107,11 +108,11 @@ func TestPruneEvents(t *testing.T) {
 	if got := prune(t, a, storage.PruneTombstones, month, 3); got != "3 kept 0 more true" {
 		t.Errorf("tombstones: %s", got)
 	}
-	if got := prune(t, a, storage.PruneTombstones, month, 3); got != "1 kept 0 more false" {
+	if got := prune(t, a, storage.PruneTombstones, month, 3); got != "2 kept 0 more false" {
 		t.Errorf("tombstones: %s", got)
 	}
 	repeat.Units = repeat.Units[:1]
-	wantOutcomes(t, record(t, a, repeat), "inserted e1=9")
+	wantOutcomes(t, record(t, a, repeat), "inserted e1=10")
 }
 
 // A CloudEvent is known until the first of its events is forgotten; what is
