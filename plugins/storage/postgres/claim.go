@@ -48,7 +48,7 @@ func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (claim st
 		cl = &claimer{t: t, req: req, routes: routes, start: known, serial: known.serial}
 		return cl.run(ctx)
 	}
-	w := writing{pool: deliveryPool}
+	w := writing{pool: deliveryPool, settings: qOutboxPlanner}
 	err = a.run.write(ctx, op, w, attempt)
 	if errors.Is(err, errSerial) {
 		a.hints.setSerial(routes)
@@ -94,17 +94,10 @@ type claimer struct {
 }
 
 func (cl *claimer) run(ctx context.Context) error {
-	b := &pgx.Batch{}
-	if err := cl.t.queue(b, qOutboxPlanner); err != nil {
-		return err
-	}
 	if cl.serial {
-		if err := cl.t.queue(b, qSerialLock, lockClassSerial, cl.t.a.target.scope()); err != nil {
+		if _, err := cl.t.exec(ctx, qSerialLock, lockClassSerial, cl.t.a.target.scope()); err != nil {
 			return err
 		}
-	}
-	if err := cl.t.q.SendBatch(ctx, b).Close(); err != nil {
-		return err
 	}
 	if err := cl.expired(ctx); err != nil {
 		return err

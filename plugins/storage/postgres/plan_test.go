@@ -140,13 +140,13 @@ func (o *outbox) plan(q query, mode, args string, set bool) map[string]string {
 	var raw []byte
 	err = pgx.BeginFunc(o.t.Context(), o.pools[workPool], func(q pgx.Tx) error {
 		t := &tx{a: o.Adapter, q: q}
-		for _, s := range []string{"SET LOCAL plan_cache_mode = " + mode, "PREPARE examined AS " + text} {
-			if _, err := q.Exec(o.t.Context(), s, pgx.QueryExecModeSimpleProtocol); err != nil {
+		if set {
+			if _, err := t.exec(o.t.Context(), qOutboxPlanner); err != nil {
 				return err
 			}
 		}
-		if set {
-			if _, err := t.exec(o.t.Context(), qOutboxPlanner); err != nil {
+		for _, s := range []string{"SET LOCAL plan_cache_mode = " + mode, "PREPARE examined AS " + text} {
+			if _, err := q.Exec(o.t.Context(), s, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return err
 			}
 		}

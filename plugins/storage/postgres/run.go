@@ -30,6 +30,9 @@ type writing struct {
 	pool   poolOf
 	lock   lockMode
 	faults faults
+	// settings is a statement that sets what holds for the transaction;
+	// empty: none. Not for what may run in a transaction of the caller's.
+	settings query
 }
 
 // faults names the points around a transaction; empty: none.
@@ -290,6 +293,11 @@ func (t *tx) begin(ctx context.Context, begin query, w writing) error {
 	}
 	if err := t.queue(b, qStatementTimeout, statementTimeout(ctx)); err != nil {
 		return err
+	}
+	if w.settings != "" {
+		if err := t.queue(b, w.settings); err != nil {
+			return err
+		}
 	}
 	if w.lock == lockShared {
 		if err := t.queue(b, qLockShared, lockClassRoutes, t.a.target.scope()); err != nil {

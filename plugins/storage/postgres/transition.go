@@ -32,12 +32,9 @@ func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([
 		return nil, nil
 	}
 	var results []storage.TransitionResult
-	w := writing{pool: deliveryPool, faults: transitionFaults}
+	w := writing{pool: deliveryPool, faults: transitionFaults, settings: qOutboxPlanner}
 	err := a.run.write(ctx, op, w, func(ctx context.Context, t *tx) error {
 		results = make([]storage.TransitionResult, len(moves))
-		if _, err := t.exec(ctx, qOutboxPlanner); err != nil {
-			return err
-		}
 		for start := 0; start < len(moves); {
 			end := start + distinct(moves[start:])
 			if err := t.move(ctx, moves[start:end], results[start:end]); err != nil {
