@@ -132,7 +132,7 @@ func (k counterKey) compare(o counterKey) int {
 
 // foldCounters answers each key once, in the order of keys: one statement
 // cannot change a row twice, and two that lock the same rows in different
-// orders wait for each other. // B35
+// orders wait for each other (B35).
 func foldCounters(counters []storage.Counter, join func(a, b decimal.Decimal) decimal.Decimal) []storage.Counter {
 	all := make([]storage.Counter, 0, len(counters))
 	at := make(map[counterKey]int, len(counters))

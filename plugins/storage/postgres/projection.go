@@ -51,7 +51,7 @@ func projectionState(ctx context.Context, t *tx) (st storage.ProjectionState, er
 // BeginProjection announces a build. The watermark is read after the lock was
 // granted: a seq is drawn before its event commits, and only when nobody else
 // records is the highest one of the table the highest there will be below the
-// next. // B-T4
+// next (B-T4).
 //
 // Recording waits while the totals are copied.
 func (a *Adapter) BeginProjection(ctx context.Context, settings string) (storage.ProjectionState, error) {
@@ -128,7 +128,7 @@ func moved(code, rule string) error {
 	return &sdk.Error{Tag: sdk.TagConflict, Code: code, Rule: rule}
 }
 
-// DrainSeed takes a slice of the seed out of the build. // B42
+// DrainSeed takes a slice of the seed out of the build (B42).
 func (a *Adapter) DrainSeed(ctx context.Context, generation int64, limit int) (int, error) {
 	const op = "drain seed"
 	if limit < 1 || limit > maxRows {
@@ -175,7 +175,7 @@ func drainSeed(ctx context.Context, t *tx, generation int64, limit int) (gone in
 
 // ActivateProjection makes a drained generation the one that is read. Readers
 // find the generation in the statement that reads its rows, so that each sees
-// the whole of one. // B43
+// the whole of one (B43).
 func (a *Adapter) ActivateProjection(ctx context.Context, generation int64) (storage.ProjectionState, error) {
 	const op = "activate projection"
 	// What need not stop the recording of others does not.

@@ -19,7 +19,7 @@ const (
 	qProjectionBuckets query = "projection_buckets"
 )
 
-// WriteProjection adds deltas to a build and moves its cursor. // B41
+// WriteProjection adds deltas to a build and moves its cursor (B41).
 func (a *Adapter) WriteProjection(ctx context.Context, b storage.ProjectionBatch) error {
 	const op = "write projection"
 	idle := len(b.Totals) == 0 && len(b.Buckets) == 0
@@ -57,7 +57,7 @@ func (a *Adapter) WriteProjection(ctx context.Context, b storage.ProjectionBatch
 }
 
 // totalColumns are deltas of totals by column, each key once, in the order of
-// keys: that in which records lock the same rows. // B35
+// keys: that in which records lock the same rows (B35).
 type totalColumns struct {
 	tenants, features []string
 	starts, ends      []time.Time
@@ -100,14 +100,23 @@ func foldTotals(deltas []storage.TotalDelta) []storage.TotalDelta {
 }
 
 // write makes the rows exist at zero, then moves them: the check on a total
-// sees what an upsert proposes, and a delta may be negative by itself. // B45
+// sees what an upsert proposes, and a delta may be negative by itself (B45).
 func (c totalColumns) write(ctx context.Context, t *tx, generation int64) error {
 	if len(c.tenants) == 0 {
 		return nil
 	}
-	if _, err := t.exec(ctx, qProjectionEnsure, generation, c.tenants, c.features, c.starts, c.ends, c.signed); err != nil {
+	if err := c.ensure(ctx, t, generation); err != nil {
 		return err
 	}
+	return c.move(ctx, t, generation)
+}
+
+func (c totalColumns) ensure(ctx context.Context, t *tx, generation int64) error {
+	_, err := t.exec(ctx, qProjectionEnsure, generation, c.tenants, c.features, c.starts, c.ends, c.signed)
+	return err
+}
+
+func (c totalColumns) move(ctx context.Context, t *tx, generation int64) error {
 	n, err := t.exec(ctx, qProjectionMove, generation, c.tenants, c.features, c.starts,
 		c.quantities, c.events, c.counts, c.signed)
 	if err == nil && n != int64(len(c.tenants)) {
