@@ -110,8 +110,12 @@ func (e *Engine) Replay(ctx context.Context, o ReplayOptions) (ReplayProgress, e
 		phase ReplayPhase
 		run   func(context.Context) (bool, error)
 	}{
-		{ReplayAnnounce, r.announce}, {ReplayScan, r.scan}, {ReplayDrain, r.drain},
-		{ReplayCompare, r.compare}, {ReplayActivate, r.activate}, {ReplayPrune, r.prune},
+		{ReplayAnnounce, r.announce},
+		{ReplayScan, r.scan},
+		{ReplayDrain, r.drain},
+		{ReplayCompare, r.compare},
+		{ReplayActivate, r.activate},
+		{ReplayPrune, r.prune},
 	} {
 		r.at.Phase = step.phase
 		r.tell()

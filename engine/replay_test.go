@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func (f *fixture) fill(prefix string, n int) {
 	f.t.Helper()
 	one := decimal.One
 	for i := range n {
-		e := plain(fmt.Sprint(prefix, i), fmt.Sprint(i+1))
+		e := plain(fmt.Sprint(prefix, i), strconv.Itoa(i+1))
 		e.Tenant = []string{"acme", "globex"}[i%2]
 		e.Feature = []string{"tokens", "calls", "tokens"}[i%3]
 		e.Time = noon.Add(-time.Duration(i) * 37 * time.Hour)
@@ -398,11 +399,11 @@ func rowTexts(u engine.UsageAnswer) []string {
 		if r.Count == nil || *r.Count == 0 {
 			continue
 		}
-		text := r.From.Format("0102T15:04") + " " + r.Value.String()
-		for k, v := range r.Group {
-			text += " " + k + "=" + *v
+		group := ""
+		if m := r.Group["model"]; m != nil {
+			group = *m
 		}
-		out = append(out, text)
+		out = append(out, r.From.Format("0102T15:04")+" "+r.Value.String()+" "+group)
 	}
 	return out
 }

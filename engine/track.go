@@ -177,6 +177,7 @@ func (f *flusher) start(run func(context.Context)) {
 	f.cancel, f.done = cancel, make(chan struct{})
 	go func() {
 		defer close(f.done)
+		defer cancel()
 		run(ctx)
 	}()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func usageText(u engine.UsageAnswer, groupBy ...string) string {
 			value = r.Value.String()
 		}
 		if r.Count != nil {
-			count = fmt.Sprint(*r.Count)
+			count = strconv.FormatInt(*r.Count, 10)
 		}
 		line := r.From.UTC().Format("01-02T15:04") + " " + value + "/" + count
 		for _, name := range groupBy {
@@ -120,7 +121,7 @@ func TestUsageGroups(t *testing.T) {
 	hostile := []string{`'; DROP TABLE fencepost_events; --`, `"quoted"`, `$.x`, `a.b[0]`, `__proto__`, `ключ`, `%_\`, `m`}
 	day := "2026-11-02T10:00:00Z"
 	for i, name := range hostile {
-		f.want(f.each(eventAt(fmt.Sprint("h", i), fmt.Sprint(i+1), day, name, "v'\"\\;--"+name)), "inserted")
+		f.want(f.each(eventAt(fmt.Sprint("h", i), strconv.Itoa(i+1), day, name, "v'\"\\;--"+name)), "inserted")
 	}
 	f.want(f.each(eventAt("none", "100", day)), "inserted")
 	base := engine.UsageQuery{
@@ -311,7 +312,7 @@ func TestUsageAgainstAModel(t *testing.T) {
 				q: decimal.MustParse(rapid.SampledFrom([]string{"1", "2.5", "-3", "0.000000000001", "7"}).Draw(t, "q")), seq: i,
 			}
 			en.left = en.q
-			ev := engine.Event{ID: fmt.Sprint(i), Tenant: tenant, Feature: "tokens", Quantity: en.q, Time: en.at, Dimensions: map[string]string{}}
+			ev := engine.Event{ID: strconv.Itoa(i), Tenant: tenant, Feature: "tokens", Quantity: en.q, Time: en.at, Dimensions: map[string]string{}}
 			if en.m != nil {
 				ev.Dimensions["m"] = *en.m
 			}
@@ -400,7 +401,7 @@ func TestUsageAgainstAModel(t *testing.T) {
 				switch {
 				case q.Aggregation == meter.Sum:
 				case q.Aggregation == meter.Count:
-					value = fmt.Sprint(count)
+					value = strconv.FormatInt(count, 10)
 				case count == 0:
 					value = "null"
 				case q.Aggregation == meter.Avg:

@@ -9,6 +9,7 @@ import (
 // valueOf is what a row means under an aggregation; nil: nothing.
 func valueOf(agg meter.Aggregation, a storage.AggregateRow) *decimal.Decimal {
 	switch agg {
+	case meter.Sum:
 	case meter.Count:
 		return whole(a.Count)
 	case meter.Unique:

@@ -3,9 +3,9 @@ package host_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +50,7 @@ func ended(t *testing.T, h *host.Host) api.ReplayStatus {
 func record(t *testing.T, h *host.Host, n int) {
 	t.Helper()
 	for i := range n {
-		_, err := h.Engine().Record(t.Context(), engine.Event{ID: fmt.Sprint(i), Tenant: "acme", Feature: "tokens", Quantity: decimal.One})
+		_, err := h.Engine().Record(t.Context(), engine.Event{ID: strconv.Itoa(i), Tenant: "acme", Feature: "tokens", Quantity: decimal.One})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,7 @@ func (a *app) follow(ctx context.Context, c *client) error {
 
 func terminal(w io.Writer) bool {
 	f, ok := w.(interface{ Fd() uintptr })
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a file descriptor
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // statusLine rewrites one line of a terminal, and is silent anywhere else.

@@ -76,9 +76,7 @@ func usageListing(u api.UsageAnswer, groups []string) listing {
 	if unflushed {
 		l.columns = append(l.columns, "UNFLUSHED")
 	}
-	for _, name := range groups {
-		l.columns = append(l.columns, name)
-	}
+	l.columns = append(l.columns, groups...)
 	for _, r := range u.Data {
 		row := []string{r.Feature, r.From, r.To, string(r.Value), string(r.Count)}
 		if unflushed {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func TestTrackRefuses(t *testing.T) {
 }
 
 // A batch whose outcome is unknown keeps its id and content until the store
-// answers, and counts once whether it had been applied or not. // B3, B4, B-T12
+// answers, and counts once whether it had been applied or not. // B3, B4, B-T12.
 func TestUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	for name, applied := range map[string]bool{"applied, answer lost": true, "not applied": false} {
@@ -214,7 +215,7 @@ func TestStepsAndPeriods(t *testing.T) {
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	for i, at := range []time.Time{end.Add(-5 * time.Minute), end.Add(-1), end, end.Add(5*time.Minute - 1), end.Add(5 * time.Minute)} {
 		r.set(at)
-		r.track(t, "acme", "calls", fmt.Sprint(1+i*i*i)) // 1, 2, 9, 28, 65
+		r.track(t, "acme", "calls", strconv.Itoa(1+i*i*i)) // 1, 2, 9, 28, 65
 	}
 	// A clock that steps back counts where it shows.
 	r.set(end.Add(-1))
@@ -360,7 +361,7 @@ func TestConcurrentCounting(t *testing.T) {
 	r := newRig(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a schedule
+	random := rand.New(rand.NewPCG(seed, 1))
 	fail := func(storage.FlushBatch) error {
 		switch random.IntN(3) {
 		case 0:
@@ -377,7 +378,7 @@ func TestConcurrentCounting(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		sums[g] = map[string]decimal.Decimal{}
-		own := rand.New(rand.NewPCG(seed, uint64(g)+2)) //nolint:gosec // a schedule
+		own := rand.New(rand.NewPCG(seed, uint64(g)+2))
 		wg.Go(func() {
 			for i := range each {
 				tenant, q := fmt.Sprint("t", own.IntN(3)), quantities[own.IntN(len(quantities))]

@@ -240,7 +240,7 @@ func (c *Counters) Stop(ctx context.Context) error {
 	defer c.mu.Unlock()
 	n := 0
 	for _, b := range c.pending {
-		n = c.name(ctx, "counted usage was not written", b, n)
+		n = c.name(ctx, b, n)
 	}
 	c.cfg.Logger.ErrorContext(ctx, "counters were not flushed", "counters", n, "batches", len(c.pending), "error", err)
 	return &sdk.Error{
@@ -250,10 +250,10 @@ func (c *Counters) Stop(ctx context.Context) error {
 }
 
 // name says in the log what a batch holds, the n-th counter on.
-func (c *Counters) name(ctx context.Context, message string, b storage.FlushBatch, n int) int {
+func (c *Counters) name(ctx context.Context, b storage.FlushBatch, n int) int {
 	for _, k := range b.Counters {
 		if n++; n <= maxNamed {
-			c.cfg.Logger.ErrorContext(ctx, message, "batch", b.ID, "tenant", k.Tenant,
+			c.cfg.Logger.ErrorContext(ctx, "counted usage is not known to be written", "batch", b.ID, "tenant", k.Tenant,
 				"feature", k.Feature, "period_start", k.PeriodStart, "quantity", k.Value.String())
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/fault"
@@ -48,7 +47,8 @@ func (c *Counters) send(ctx context.Context) error {
 		b := queue[0]
 		queue = queue[1:]
 		if !c.believed(b.ID) {
-			c.name(ctx, "counted usage may be written or not, and is not tried again", b, 0)
+			c.cfg.Logger.ErrorContext(ctx, "a batch may be written or not, and is not tried again", "batch", b.ID)
+			c.name(ctx, b, 0)
 			c.replace(b.ID)
 			c.mu.Lock()
 			c.unknown = append(c.unknown, b)
@@ -114,7 +114,7 @@ func (c *Counters) split(b storage.FlushBatch) []storage.FlushBatch {
 // write writes one batch. Its error is tagged; a panic of a store that is linked
 // into this program leaves the outcome unknown like any other silence.
 func (c *Counters) write(ctx context.Context, b storage.FlushBatch) (err error) {
-	start := time.Now()
+	start := c.cfg.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	defer func() {
@@ -130,7 +130,7 @@ func (c *Counters) write(ctx context.Context, b storage.FlushBatch) (err error) 
 		err = fault.Point(ctx, "f2")
 	}
 	if c.cfg.Took != nil {
-		c.cfg.Took(time.Since(start))
+		c.cfg.Took(c.cfg.Now().Sub(start))
 	}
 	if err != nil && sdk.TagOf(err) == sdk.TagUnavailable {
 		err = sdk.Unavailable("storage", err) // also where nobody classified it
@@ -255,7 +255,7 @@ func (c *Counters) collect() {
 // all are the cells of an entry. The caller holds the lock.
 func (e *entry) all() []*cell {
 	if c := e.current.Load(); c != nil {
-		return append(e.earlier[:len(e.earlier):len(e.earlier)], c)
+		return append(slices.Clip(e.earlier), c)
 	}
 	return e.earlier
 }

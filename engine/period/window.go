@@ -74,6 +74,7 @@ func (g Grid) iterator(t time.Time) func() time.Time {
 		return g.clock(t, time.Minute)
 	case Hour:
 		return g.clock(t, time.Hour)
+	case Day, Month:
 	}
 	c := Calendar{interval: storage.Day, zone: g.zone, anchor: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
 	if g.unit == Month {

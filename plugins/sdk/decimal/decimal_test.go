@@ -348,8 +348,14 @@ func TestSmall(t *testing.T) {
 		d  string
 		ok bool
 	}{
-		{"0", true}, {"1.5", true}, {"-1.5", true}, {"1099511627776", true}, {"1099511627777", false},
-		{"0.000000000001", true}, {"1.000000000001", true}, {"99999999999999999999999999", false},
+		{"0", true},
+		{"1.5", true},
+		{"-1.5", true},
+		{"1099511627776", true},
+		{"1099511627777", false},
+		{"0.000000000001", true},
+		{"1.000000000001", true},
+		{"99999999999999999999999999", false},
 	} {
 		m, scale, ok := decimal.MustParse(tc.d).Small()
 		if ok != tc.ok || (ok && !decimal.FromScaled(m, scale).Equal(decimal.MustParse(tc.d))) {
