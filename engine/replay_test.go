@@ -84,9 +84,13 @@ func (f *fixture) recomputed() map[string]string {
 // totals are those that the store answers.
 func (f *fixture) totals() map[string]string {
 	f.t.Helper()
+	var store storage.EventStore = f.store
+	if f.postgres != nil {
+		store = f.postgres
+	}
 	out := map[string]string{}
 	for _, tenant := range []string{"acme", "globex"} {
-		list, err := f.store.LoadTotals(f.t.Context(), storage.TotalsQuery{Tenant: tenant})
+		list, err := store.LoadTotals(f.t.Context(), storage.TotalsQuery{Tenant: tenant})
 		if err != nil {
 			f.t.Fatal(err)
 		}

@@ -29,6 +29,8 @@ type fixture struct {
 	*engine.Engine
 	store *sqlite.Adapter
 	dir   string
+	// postgres is the store of a fixture that has no SQLite file.
+	postgres storage.EventStore
 }
 
 // open returns an engine on a fresh store; change edits its configuration.
