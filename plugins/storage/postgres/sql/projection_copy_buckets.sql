@@ -3,3 +3,4 @@ INSERT INTO {schema}.fencepost_buckets
 SELECT tenant_key, feature, bucket_start, dimensions, generation, $1::bigint, sum, count, min, max, reversed
 FROM {schema}.fencepost_buckets
 WHERE projection = 0
+ORDER BY tenant_key, feature, bucket_start, dimensions, generation
