@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,7 +64,7 @@ func (r *rig) compareAPI() {
 	}
 	for name := range tenants {
 		var usage api.UsageAnswer
-		r.get("/v1/usage?tenant="+name, &usage)
+		r.get("/v1/usage?tenant="+url.QueryEscape(name), &usage)
 		for _, row := range usage.Data {
 			at := key{name, row.Feature}
 			sums[at] = sums[at].Sub(decimal.MustParse(string(row.Value)))
