@@ -70,8 +70,18 @@ func (a *Adapter) StreamCounters(ctx context.Context, q storage.CounterQuery) (p
 	}
 	err = a.read(ctx, op, func(c *conn) error {
 		page = storage.CounterPage{Counters: []storage.Counter{}, Next: q.After}
-		err := c.bind(qCounters).text(q.After.Tenant).text(q.After.Feature).time(q.After.PeriodStart).
-			int(int64(q.Limit) + 1).optText(q.Tenant).optText(q.Feature).
+		statement, after := qCounters, q.After
+		if q.Tenant != "" {
+			statement = qCountersTenant
+			switch cmp.Compare(q.After.Tenant, q.Tenant) {
+			case -1:
+				after = storage.CounterKey{Tenant: q.Tenant}
+			case 1:
+				return nil
+			}
+		}
+		err := c.bind(statement).text(after.Tenant).text(after.Feature).time(after.PeriodStart).
+			int(int64(q.Limit) + 1).optText(q.Feature).
 			each(func(r *row) error {
 				page.Counters = append(page.Counters, r.counter())
 				return nil

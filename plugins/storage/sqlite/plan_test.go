@@ -32,6 +32,21 @@ func TestPlans(t *testing.T) {
 		qOldestPending:        "SEARCH s USING INTEGER PRIMARY KEY (rowid>?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
 		qItemsAttention:       "SEARCH s USING INDEX fencepost_outbox_state_attention (state=? AND item>?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
 		qTotalsFeature:        "SEARCH t USING PRIMARY KEY (generation=? AND tenant_key=? AND feature=?) | SCALAR SUBQUERY 1 | SEARCH fencepost_generations USING INTEGER PRIMARY KEY (rowid=?)",
+		qAggregateTenant:      "SEARCH e USING INDEX sqlite_autoindex_fencepost_events_1 (tenant_key=?) | CORRELATED SCALAR SUBQUERY 1 | SEARCH c USING COVERING INDEX fencepost_events_original (tenant_key=? AND original_event_id=?)",
+		qAggregateScan:        "SCAN e | CORRELATED SCALAR SUBQUERY 1 | SEARCH c USING COVERING INDEX fencepost_events_original (tenant_key=? AND original_event_id=?)",
+		qBucketsAggregate:     "SEARCH b USING PRIMARY KEY (projection=? AND tenant_key=? AND feature=? AND bucket_start>? AND bucket_start<?) | SCALAR SUBQUERY 1 | SEARCH fencepost_generations USING INTEGER PRIMARY KEY (rowid=?)",
+		qCorrections:          "SEARCH fencepost_events USING INDEX fencepost_events_original (tenant_key=? AND original_event_id=?)",
+		qItemsOfSeq:           "SEARCH i USING INDEX fencepost_outbox_items_event (event_seq=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
+		qTombstone:            "SEARCH fencepost_tombstones USING PRIMARY KEY (tenant_key=? AND event_id=?)",
+		qSealCovering:         "SEARCH fencepost_bucket_seals USING COVERING INDEX fencepost_bucket_seals_before (tenant_key=? AND feature=? AND before>?)",
+		qSealOlder:            "SEARCH fencepost_bucket_seals USING COVERING INDEX fencepost_bucket_seals_seq (tenant_key=? AND feature=? AND seq<?)",
+		qTotalsOf:             "SEARCH fencepost_totals USING PRIMARY KEY (generation=?)",
+		qTotalsDiffer:         "SEARCH x USING PRIMARY KEY (generation=?) | SEARCH y USING PRIMARY KEY (generation=? AND tenant_key=? AND feature=? AND period_start=?) LEFT-JOIN",
+		qPruneItems:           "SEARCH i USING COVERING INDEX fencepost_outbox_items_event (event_seq=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
+		qPruneCandidates:      "SEARCH e USING INTEGER PRIMARY KEY (rowid>?) | CORRELATED SCALAR SUBQUERY 1 | SEARCH i USING COVERING INDEX fencepost_outbox_items_event (event_seq=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | CORRELATED SCALAR SUBQUERY 2 | SEARCH c USING COVERING INDEX fencepost_events_original (tenant_key=? AND original_event_id=?)",
+		qPruneBatches:         "SEARCH fencepost_receipts USING COVERING INDEX fencepost_receipts_applied (applied_at<?)",
+		qPruneTombstones:      "SEARCH fencepost_tombstones USING INDEX fencepost_tombstones_pruned (pruned_at<?)",
+		qPruneUnmatched:       "SEARCH fencepost_cloudevents USING COVERING INDEX fencepost_cloudevents_unmatched (recorded_at<?)",
 		qFencedAttempts:       "SCAN fencepost_attempts USING COVERING INDEX fencepost_attempts_fenced",
 		qItemAttempts:         "SEARCH fencepost_attempts USING PRIMARY KEY (item=?)",
 	}
@@ -68,7 +83,8 @@ func TestNoEphemeralTables(t *testing.T) {
 	w := <-a.writer
 	defer func() { a.writer <- w }()
 	for _, q := range []query{
-		qEventInsert, qEventDedupe, qReceiptInsert, qReceiptDedupe, qTotalAdd, qItemInsert, qStateInsert,
+		qEventInsert, qEventDedupe, qReceiptInsert, qReceiptDedupe, qTotalAdd, qTotalExist, qTotalMove,
+		qBucketAdd, qCorrectionInsert, qTombstone, qItemInsert, qStateInsert,
 		qClaimRow, qClaimLease, qClaimExhaust, qMove, qMoveMapped, qMoveBefore, qAttemptInsert,
 	} {
 		for _, op := range explain(t, w, "EXPLAIN ", q, 1) {

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/fault"
@@ -227,21 +229,45 @@ func (a *Adapter) ActivateProjection(ctx context.Context, generation int64) (sta
 	return state, err
 }
 
-// CompareProjections lists totals that differ, and counts all.
+// CompareProjections lists totals that differ, and counts all. It holds no more
+// than twice the limit.
 func (a *Adapter) CompareProjections(ctx context.Context, active, built int64, limit int) (diff storage.ProjectionDiff, err error) {
 	err = a.read(ctx, "compare projections", func(c *conn) error {
 		if limit < 1 || limit > maxSlice {
 			return sdk.Invalid("limit", "1 to 10,000")
 		}
 		diff = storage.ProjectionDiff{Differences: []storage.TotalDifference{}}
-		return c.bind(qTotalsDiffer).int(active).int(built).each(func(r *row) error {
-			if diff.Total++; len(diff.Differences) < limit {
-				diff.Differences = append(diff.Differences, r.difference())
-			}
-			return nil
+		if err := differ(c, active, built, limit, &diff); err != nil {
+			return err
+		}
+		// What the active one lacks, seen from the other side.
+		var lacks storage.ProjectionDiff
+		if err := differ(c, built, active, -limit, &lacks); err != nil {
+			return err
+		}
+		for _, d := range lacks.Differences {
+			d.Active, d.Built = d.Built, d.Active
+			diff.Differences = append(diff.Differences, d)
+		}
+		diff.Total += lacks.Total
+		slices.SortFunc(diff.Differences, func(a, b storage.TotalDifference) int {
+			return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Feature, b.Feature), a.PeriodStart.Compare(b.PeriodStart))
 		})
+		diff.Differences = diff.Differences[:min(limit, len(diff.Differences))]
+		return nil
 	})
 	return diff, err
+}
+
+// differ lists the totals of one generation that differ from those of another;
+// with a negative limit only those that the other one lacks.
+func differ(c *conn, one, other int64, limit int, diff *storage.ProjectionDiff) error {
+	return c.bind(qTotalsDiffer).int(one).int(other).bool(limit < 0).each(func(r *row) error {
+		if diff.Total++; len(diff.Differences) < max(limit, -limit) {
+			diff.Differences = append(diff.Differences, r.difference())
+		}
+		return nil
+	})
 }
 
 func (r *row) difference() (d storage.TotalDifference) {

@@ -84,6 +84,7 @@ const (
 	qCounterAdd
 	qCounter
 	qCounters
+	qCountersTenant
 	qHistorySet
 	qHistoryAdd
 	qHistoryStep
@@ -227,15 +228,16 @@ var queryFiles = [numQueries]string{
 	qTotalsDiffer:       "totals_differ",
 	qBucketsPrune:       "buckets_prune",
 
-	qCounterSet:   "counter_set",
-	qCounterAdd:   "counter_add",
-	qCounter:      "counter",
-	qCounters:     "counters",
-	qHistorySet:   "history_set",
-	qHistoryAdd:   "history_add",
-	qHistoryStep:  "history_step",
-	qHistoryRange: "history_range",
-	qBatchInsert:  "batch_insert",
+	qCounterSet:     "counter_set",
+	qCounterAdd:     "counter_add",
+	qCounter:        "counter",
+	qCounters:       "counters",
+	qCountersTenant: "counters_tenant",
+	qHistorySet:     "history_set",
+	qHistoryAdd:     "history_add",
+	qHistoryStep:    "history_step",
+	qHistoryRange:   "history_range",
+	qBatchInsert:    "batch_insert",
 
 	qPruneCandidates:  "prune_candidates",
 	qPruneCorrections: "prune_corrections",

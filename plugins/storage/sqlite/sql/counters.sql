@@ -1,4 +1,4 @@
 SELECT tenant_key, feature, period_start, period_end, value FROM fencepost_counters
 WHERE (tenant_key, feature, period_start) > (?1, ?2, ?3)
-  AND (?5 IS NULL OR tenant_key = ?5) AND (?6 IS NULL OR feature = ?6)
+  AND (?5 IS NULL OR feature = ?5)
 ORDER BY tenant_key, feature, period_start LIMIT ?4
