@@ -127,9 +127,11 @@ func (r *run) put(events ...storage.Event) []storage.EntryResult {
 
 func (r *run) putUnits(all ...storage.Unit) []storage.EntryResult {
 	var out []storage.EntryResult
-	for i, u := range r.record(storage.Atomic, all...) {
-		if u.Outcome != storage.Inserted || len(u.Entries) != len(all[i].Entries) {
-			r.fatalf("record: unit %d is %q with %d entries, want inserted with %d", i, u.Outcome, len(u.Entries), len(all[i].Entries))
+	results := r.record(storage.Atomic, all...)
+	for i := range all {
+		u, want := &results[i], len(all[i].Entries)
+		if u.Outcome != storage.Inserted || len(u.Entries) != want {
+			r.fatalf("record: unit %d is %q with %d entries, want inserted with %d", i, u.Outcome, len(u.Entries), want)
 		}
 		out = append(out, u.Entries...)
 	}

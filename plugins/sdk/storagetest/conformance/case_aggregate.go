@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,8 +77,8 @@ func at(t, id, quantity string, after time.Duration, dimensions map[string]strin
 
 func dims(pairs ...string) map[string]string {
 	m := map[string]string{}
-	for i := 0; i < len(pairs); i += 2 {
-		m[pairs[i]] = pairs[i+1]
+	for pair := range slices.Chunk(pairs, 2) {
+		m[pair[0]] = pair[len(pair)-1]
 	}
 	return m
 }

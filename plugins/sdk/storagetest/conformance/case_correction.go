@@ -154,8 +154,9 @@ func correctionConflict(r *run) {
 	r.same("usage under the id of a correction", outcomes(got), []storage.Outcome{storage.Conflict})
 }
 
-func richEvent(t, id, quantity string) storage.Event {
-	e := usage(t, id, quantity)
+// richEvent is an event "1" with everything set that a correction inherits.
+func richEvent(t, quantity string) storage.Event {
+	e := usage(t, "1", quantity)
 	e.Feature = "calls"
 	e.OccurredAt = e.OccurredAt.AddDate(0, -3, 0)
 	e.PeriodStart, e.PeriodEnd, e.PeriodSource = period.AddDate(0, -3, 5), period.AddDate(0, -2, 5), storage.FromSubscription
@@ -166,7 +167,7 @@ func richEvent(t, id, quantity string) storage.Event {
 
 func correctionInherits(r *run) {
 	t := r.tenant("a")
-	e := richEvent(t, "1", "10")
+	e := richEvent(t, "10")
 	r.put(e)
 	c := correction(&e, "c1", "4")
 	c.Metadata = json.RawMessage(`{"why":"refund"}`)
@@ -231,7 +232,7 @@ func correctionRoundTrip(r *run) {
 
 func loadCorrectable(r *run) {
 	t := r.tenant("a")
-	e := richEvent(t, "1", "10")
+	e := richEvent(t, "10")
 	r.put(e)
 	load := func(corrected string) {
 		c, err := r.corrections().LoadCorrectable(r.ctx, storage.EventKey{Tenant: t, EventID: "1"})

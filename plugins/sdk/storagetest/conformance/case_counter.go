@@ -49,8 +49,10 @@ func subscriptionRoundTrip(r *run) {
 	for _, s := range []storage.Subscription{
 		subscriptionOf(t),
 		{Tenant: t, Anchor: time.Date(2000, 1, 1, 0, 0, 0, 1000, time.UTC), Interval: storage.Day, Timezone: "UTC"},
-		{Tenant: t, Plan: "プラン", PlanVersion: "’", Anchor: period, Interval: storage.Year, Timezone: "Asia/Kolkata",
-			Customers: map[string]string{"stripe": "cus_1", "other": ""}},
+		{
+			Tenant: t, Plan: "プラン", PlanVersion: "’", Anchor: period, Interval: storage.Year, Timezone: "Asia/Kolkata",
+			Customers: map[string]string{"stripe": "cus_1", "other": ""},
+		},
 	} {
 		put := r.putSubscription(s)
 		r.same("as stored", plainSubscription(put), plainSubscription(s))

@@ -49,8 +49,10 @@ func manifestVocabulary(r *run) {
 		seen[c] = true
 	}
 	for _, needs := range [][2]storage.Capability{
-		{storage.Corrections, storage.DurableEvents}, {storage.Outbox, storage.DurableEvents},
-		{storage.EventStreaming, storage.DurableEvents}, {storage.ProjectionGenerations, storage.EventStreaming},
+		{storage.Corrections, storage.DurableEvents},
+		{storage.Outbox, storage.DurableEvents},
+		{storage.EventStreaming, storage.DurableEvents},
+		{storage.ProjectionGenerations, storage.EventStreaming},
 		{storage.Buckets, storage.DurableEvents},
 	} {
 		if seen[needs[0]] && !seen[needs[1]] {

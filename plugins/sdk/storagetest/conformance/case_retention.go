@@ -236,9 +236,9 @@ func buildKeepsPruned(r *run) {
 	r.put(usage(t, "3", "1"))
 	s := r.beginBuild()
 	r.put(usage(t, "4", "2"))
-	r.build(s.Building, nil)
+	r.build(s.Building)
 	r.totalIs("rebuilt", t, "18", 4, 4)
 	s = r.beginBuild()
-	r.build(s.Building, nil)
+	r.build(s.Building)
 	r.totalIs("rebuilt again", t, "18", 4, 4)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
@@ -245,11 +246,11 @@ func unitIDs(all []storage.Unit) string {
 func unitLines(res storage.RecordResult) []string {
 	lines := []string{"superseded " + decimalInt(res.Superseded)}
 	for _, u := range res.Units {
-		line := string(u.Outcome)
+		words := []string{string(u.Outcome)}
 		for _, e := range u.Entries {
-			line += " " + e.EventID + "/" + e.Feature
+			words = append(words, e.EventID+"/"+e.Feature)
 		}
-		lines = append(lines, line)
+		lines = append(lines, strings.Join(words, " "))
 	}
 	return lines
 }

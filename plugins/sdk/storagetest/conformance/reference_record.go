@@ -51,6 +51,13 @@ func (s *Reference) RecordEvents(ctx context.Context, req storage.RecordRequest)
 	if s.wouldGoNegative(req.Units, res.Units) {
 		return storage.RecordResult{}, sdk.Invalid("quantity", "totals of an unsigned feature stay at zero or above")
 	}
+	if s.flaws.has(flawTotalsOfDuplicates) {
+		for i := range req.Units {
+			if res.Units[i].Outcome == storage.Duplicate && len(req.Units[i].Entries) > 0 {
+				s.addTotal(s.projection.Active, totalOf(req.Units[i].Entries[0].Event))
+			}
+		}
+	}
 	order := sortedUnits(req.Units)
 	for _, i := range order {
 		if res.Units[i].Outcome == "" {
@@ -263,6 +270,11 @@ func totalDelta(ev *storage.Event) storage.TotalDelta {
 		Quantity: ev.Effect, Events: 1, Count: netCount(ev),
 	}
 	return d
+}
+
+func totalOf(usage storage.Event) storage.TotalDelta {
+	usage = withEffect(usage)
+	return totalDelta(&usage)
 }
 
 func netCount(ev *storage.Event) int64 {

@@ -25,7 +25,6 @@ type run struct {
 
 	mu       sync.Mutex
 	messages []string
-	skipped  string
 }
 
 // maxMessages bounds what one case reports.
@@ -62,11 +61,6 @@ func (r *run) errorf(format string, args ...any) {
 
 func (r *run) fatalf(format string, args ...any) {
 	r.errorf(format, args...)
-	panic(stop{})
-}
-
-func (r *run) skipf(format string, args ...any) {
-	r.skipped = fmt.Sprintf(format, args...)
 	panic(stop{})
 }
 
@@ -120,8 +114,8 @@ func (r *run) tagIs(what string, err error, tag sdk.Tag, code string) {
 }
 
 // need is what the engine does before every call: it looks at the manifest,
-// answers unsupported itself, and reaches a method only if it is declared.
-// // B8, B9
+// answers unsupported itself, and reaches a method only if it is declared: B8,
+// B9.
 func need[T any](a storage.Adapter, c storage.Capability) (T, error) {
 	var zero T
 	m := a.Describe()
