@@ -100,7 +100,7 @@ func TestOneRoomPerTechnology(t *testing.T) {
 		sqlite:                           {module + "/plugins/storage/sqlite", module + "/examples"}, // an embedder's own transaction
 		stripeGo:                         {module + "/plugins/exporters/stripe"},
 		"github.com/hashicorp/go-plugin": {module + "/host/carrier/process", module + "/plugins/sdk/guest"},
-		pgx:                              {module + "/plugins/storage/postgres", module + "/internal/pgtest"},
+		pgx:                              {module + "/plugins/storage/postgres", module + "/internal/pgtest", module + "/examples"},
 		"github.com/redis/go-redis":      {module + "/outpost"},
 		"github.com/spf13/cobra":         {module + "/cmd"},
 		"github.com/vbauerster/mpb":      {module + "/cmd"},
