@@ -15,7 +15,10 @@ const (
 	qProjectionState       query = "projection_state"
 	qProjectionHold        query = "projection_hold"
 	qProjectionBegin       query = "projection_begin"
-	qProjectionSeed        query = "projection_seed"
+	qProjectionNumber      query = "projection_number"
+	qProjectionLeft        query = "projection_left"
+	qProjectionPatch       query = "projection_patch"
+	qProjectionAddPruned   query = "projection_add_pruned"
 	qProjectionCopy        query = "projection_copy"
 	qProjectionCopyBuckets query = "projection_copy_buckets"
 	qProjectionDrain       query = "projection_drain"
@@ -53,51 +56,130 @@ func projectionState(ctx context.Context, t *tx) (st storage.ProjectionState, er
 // records is the highest one of the table the highest there will be below the
 // next (B-T4).
 //
-// Recording waits while the totals are copied.
+// Recording waits while this holds the lock, so the copy of the totals is made
+// before, for a number that nobody knows of, and under the lock only what moved
+// since is copied again.
 func (a *Adapter) BeginProjection(ctx context.Context, settings string) (storage.ProjectionState, error) {
 	const op = "begin projection"
 	if len(settings) > maxSettings {
 		return storage.ProjectionState{}, fmt.Errorf("%s: %w", op, sdk.Invalid("settings", "at most 64 KiB"))
 	}
-	// A build that exists is answered without stopping anybody.
-	if st, err := a.ProjectionState(ctx); err != nil || st.Building != 0 {
-		st.Resumed = err == nil
-		return st, err
+	for {
+		// A build that exists is answered without stopping anybody.
+		st, err := a.ProjectionState(ctx)
+		if err != nil {
+			return storage.ProjectionState{}, err
+		}
+		if st.Building != 0 {
+			st.Resumed = true
+			return st, nil
+		}
+		c, err := a.copyTotals(ctx, op)
+		if err != nil {
+			return storage.ProjectionState{}, err
+		}
+		if c.number == 0 { // somebody else began one
+			continue
+		}
+		st, err = a.announce(ctx, op, c, settings)
+		if err != nil {
+			return storage.ProjectionState{}, err
+		}
+		if st.Building == c.number {
+			return st, nil
+		}
+		// Somebody else began one, or activated one: the copy is of no use.
+		if err := a.removeCopy(ctx, op, c.number); err != nil {
+			return storage.ProjectionState{}, err
+		}
 	}
-	var st storage.ProjectionState
-	w := writing{lock: lockExclusive, faults: faults{committed: "p1"}}
-	err := a.run.write(ctx, op, w, func(ctx context.Context, t *tx) error {
-		begun, err := beginProjection(ctx, t, settings)
+}
+
+// totalsCopy is a copy of the active totals under the number of a build that
+// may come to be, and under its negative, the seed.
+type totalsCopy struct{ active, number int64 }
+
+// copyTotals removes copies of which no build came to be, and makes one. The
+// number is zero when there is a build.
+func (a *Adapter) copyTotals(ctx context.Context, op string) (c totalsCopy, err error) {
+	var left []int64
+	err = a.run.write(ctx, op, writing{}, func(ctx context.Context, t *tx) error {
+		c, left = totalsCopy{}, nil
+		err := t.row(ctx, qProjectionNumber, []any{&c.active, &c.number})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		st, err = projectionState(ctx, t)
-		st.Resumed = !begun
-		return err
+		return t.each(ctx, qProjectionLeft, func(r pgx.Rows) error {
+			var number int64
+			err := r.Scan(&number)
+			left = append(left, number)
+			return err
+		})
 	})
-	if err != nil {
-		return storage.ProjectionState{}, err
+	if err != nil || c.number == 0 {
+		return c, err
 	}
-	return st, nil
-}
-
-// beginProjection answers false when there is a build.
-func beginProjection(ctx context.Context, t *tx, settings string) (bool, error) {
-	var active, building int64
-	err := t.row(ctx, qProjectionBegin, []any{&active, &building}, settings)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	for _, q := range [...]query{qProjectionSeed, qProjectionCopy} {
-		if _, err := t.exec(ctx, q, active, building); err != nil {
-			return false, err
+	for _, number := range left {
+		if err := a.removeCopy(ctx, op, number); err != nil {
+			return c, err
 		}
 	}
-	_, err = t.exec(ctx, qProjectionCopyBuckets, building)
-	return true, err
+	return c, a.run.write(ctx, op, writing{}, func(ctx context.Context, t *tx) error {
+		_, err := t.exec(ctx, qProjectionCopy, c.active, c.number)
+		return err
+	})
+}
+
+// removeCopy leaves a copy alone of which a build came to be.
+func (a *Adapter) removeCopy(ctx context.Context, op string, number int64) error {
+	const slice = 5000
+	for {
+		var gone int64
+		err := a.run.write(ctx, op, writing{}, func(ctx context.Context, t *tx) (err error) {
+			gone, err = pruneProjection(ctx, t, number, slice)
+			return err
+		})
+		if errors.Is(err, sdk.ErrConflict) {
+			return nil
+		}
+		if err != nil || gone < slice {
+			return err
+		}
+	}
+}
+
+// announce publishes a build of the copy. It answers the state as it is when
+// there is a build already or another generation is active.
+func (a *Adapter) announce(ctx context.Context, op string, c totalsCopy, settings string) (st storage.ProjectionState, err error) {
+	w := writing{lock: lockExclusive, faults: faults{committed: "p1"}}
+	err = a.run.write(ctx, op, w, func(ctx context.Context, t *tx) error {
+		n, err := t.exec(ctx, qProjectionBegin, c.active, c.number, settings)
+		if err == nil && n == 1 {
+			err = fillBuild(ctx, t, c)
+		}
+		if err == nil {
+			st, err = projectionState(ctx, t)
+		}
+		return err
+	})
+	return st, err
+}
+
+func fillBuild(ctx context.Context, t *tx, c totalsCopy) error {
+	for _, generation := range [...]int64{-c.number, c.number} {
+		if _, err := t.exec(ctx, qProjectionPatch, c.active, generation); err != nil {
+			return err
+		}
+	}
+	for _, q := range [...]query{qProjectionAddPruned, qProjectionCopyBuckets} {
+		if _, err := t.exec(ctx, q, c.number); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // build is the row that guards a build. Who writes to a build, drains its seed

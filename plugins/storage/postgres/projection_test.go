@@ -171,6 +171,66 @@ FROM {schema}.fencepost_totals, (VALUES ('t4', 1, 5), ('t3', 0, 7), ('t5', 0, 1)
 	must(t, checkEquations(ctx, a))
 }
 
+// What is recorded between the copy and the announcement is in the build and in
+// its seed; a copy of which nothing came is removed by the next. // B38 B44
+func TestProjectionCopy(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	ctx := t.Context()
+	must(t, recordUsage(ctx, a, usageOf("t1", "e1", "1", november, nil), usageOf("t2", "e1", "1", november, nil)))
+	lost, err := a.copyTotals(ctx, "test") // its host is killed
+	must(t, err)
+	c, err := a.copyTotals(ctx, "test")
+	must(t, err)
+	if n := sqlOne[int](t, a, `SELECT count(*) FROM {schema}.fencepost_totals WHERE abs(generation) = $1`, lost.number); n != 0 || c.number == lost.number {
+		t.Errorf("%d rows of a lost copy", n)
+	}
+	must(t, recordUsage(ctx, a, usageOf("t1", "e2", "2", november, nil), usageOf("t3", "e1", "1", november, nil)))
+	// Another host takes the copy for one that was lost.
+	sqlExec(t, a, `DELETE FROM {schema}.fencepost_totals WHERE generation = $1 AND tenant_key = 't2'`, -c.number)
+	st, err := a.announce(ctx, "test", c, "")
+	must(t, err)
+	if st.Building != c.number || st.Watermark != 4 {
+		t.Errorf("announced: %+v", st)
+	}
+	must(t, checkEquations(ctx, a))
+	if n := sqlOne[int](t, a, `SELECT count(*) FROM {schema}.fencepost_totals AS s JOIN {schema}.fencepost_totals AS t
+  ON t.generation = 1 AND s.generation = $1 AND s.tenant_key = t.tenant_key AND s.quantity = t.quantity AND s.events = t.events`, -c.number); n != 3 {
+		t.Errorf("%d rows of the seed are those of the active generation, want 3", n)
+	}
+	must(t, a.removeCopy(ctx, "test", c.number)) // not what is being built
+	must(t, replay(ctx, a, 10, func() error { return checkEquations(ctx, a) }))
+	c.number++
+	if st, err = a.announce(ctx, "test", c, ""); err != nil || st.Building != 0 {
+		t.Errorf("a copy of a generation that is not active any more was published: %+v, %v", st, err)
+	}
+}
+
+// Announcements at once lead to one build, and leave nothing else behind. // B39
+func TestProjectionBegunAtOnce(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	must(t, recordUsage(t.Context(), a, usageOf("t1", "e1", "1", november, nil)))
+	states := make([]storage.ProjectionState, 4)
+	together(t, len(states), func(i int) (err error) {
+		states[i], err = a.BeginProjection(t.Context(), strconv.Itoa(i))
+		return err
+	})
+	begun := 0
+	for _, st := range states {
+		if !st.Resumed {
+			begun++
+		}
+		if st.Building != states[0].Building || st.BuildingSettings != states[0].BuildingSettings {
+			t.Errorf("two builds: %+v and %+v", states[0], st)
+		}
+	}
+	rows := sqlOne[int](t, a, `SELECT count(*) FROM {schema}.fencepost_totals`)
+	if begun != 1 || rows != 3 {
+		t.Errorf("%d begun, %d rows of totals; want one, and three", begun, rows)
+	}
+}
+
 // A delta that is negative by itself moves a row that stays above zero, and is
 // refused where it does not; then nothing of the batch is there. // B45 B34
 func TestProjectionNegativeDelta(t *testing.T) {

@@ -1,9 +1,7 @@
--- In the order of the key, as the seed.
+-- In the order of the key: the indexes grow page by page.
 INSERT INTO {schema}.fencepost_totals
   (tenant_key, feature, period_start, generation, period_end, quantity, events, count, signed)
-SELECT tenant_key, feature, period_start, $2::bigint, max(period_end), sum(quantity),
-  sum(events), sum(count), bool_or(signed)
-FROM {schema}.fencepost_totals
-WHERE generation = $1 OR generation = 0
-GROUP BY tenant_key, feature, period_start
-ORDER BY tenant_key, feature, period_start
+SELECT t.tenant_key, t.feature, t.period_start, g.generation, t.period_end, t.quantity, t.events, t.count, t.signed
+FROM {schema}.fencepost_totals AS t, (VALUES (-$2::bigint), ($2::bigint)) AS g (generation)
+WHERE t.generation = $1
+ORDER BY t.tenant_key, t.feature, t.period_start, g.generation
