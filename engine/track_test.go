@@ -87,6 +87,36 @@ func TestTrack(t *testing.T) {
 	}
 }
 
+// What was tracked is shown by a host that knows nothing of the feature, and what
+// was recorded before a feature became buffered is shown beside it.
+func TestUsageHidesNothing(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	e := plain("a", "8")
+	e.Feature = "calls"
+	f.want(f.each(e), "inserted")
+	counting := over(t, f.store, buffered)
+	track(t, counting, "acme", "calls", "2")
+	if err := counting.FlushTracked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, asked := range map[string]*engine.Engine{"buffered here": counting, "not here": f.Engine} {
+		for _, feature := range []string{"", "calls"} {
+			u, err := asked.Usage(t.Context(), engine.UsageQuery{Tenant: "acme", Feature: feature})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := usageText(u), "11-01T00:00 8/1\n11-01T00:00 2/null"; got != want {
+				t.Errorf("%s, %q:\n%s\nwant\n%s", name, feature, got, want)
+			}
+		}
+	}
+	u, err := f.Usage(t.Context(), engine.UsageQuery{Tenant: "acme", Feature: "calls", Aggregation: meter.Max})
+	if got := usageText(u); err != nil || got != "11-01T00:00 8/1" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 // Counters tell a sum in steps of five minutes and nothing else.
 func TestUsageOfBufferedFeatures(t *testing.T) {
 	t.Parallel()

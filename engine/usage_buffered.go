@@ -25,11 +25,11 @@ func (e *Engine) onlySums(q UsageQuery) error {
 
 // withUnflushed adds what this host holds in memory, with rows for periods of
 // which the store knows nothing yet.
-func (e *Engine) withUnflushed(ctx context.Context, q UsageQuery, names map[string]bool, rows []UsageRow) ([]UsageRow, error) {
-	if e.counters == nil {
-		return rows, nil
-	}
-	for name := range names {
+func (e *Engine) withUnflushed(ctx context.Context, q UsageQuery, rows []UsageRow) ([]UsageRow, error) {
+	for name, f := range e.cfg.Features {
+		if !f.Buffered || (q.Feature != "" && q.Feature != name) {
+			continue
+		}
 		for start, held := range e.counters.Unflushed(q.Tenant, name) {
 			if !q.selects(start) {
 				continue

@@ -14,24 +14,27 @@ import (
 
 // usageByPeriod answers by billing period.
 func (e *Engine) usageByPeriod(ctx context.Context, q UsageQuery) ([]UsageRow, error) {
+	if q.Feature != "" && e.cfg.feature(q.Feature).Buffered {
+		if err := e.onlySums(q); err != nil {
+			return nil, err
+		}
+	}
+	// All periods: whether they overlap does not depend on the selection.
+	totals, err := e.store.events.LoadTotals(ctx, storage.TotalsQuery{Tenant: q.Tenant, Feature: q.Feature})
+	if err != nil {
+		return nil, fmt.Errorf("load totals: %w", err)
+	}
 	var rows []UsageRow
-	if q.Feature == "" || !e.cfg.feature(q.Feature).Buffered {
-		// All periods: whether they overlap does not depend on the selection.
-		totals, err := e.store.events.LoadTotals(ctx, storage.TotalsQuery{Tenant: q.Tenant, Feature: q.Feature})
+	for len(totals) > 0 {
+		n := slices.IndexFunc(totals, func(t storage.Total) bool { return t.Feature != totals[0].Feature })
+		if n < 0 {
+			n = len(totals)
+		}
+		some, err := e.featureByPeriod(ctx, q, totals[:n])
 		if err != nil {
-			return nil, fmt.Errorf("load totals: %w", err)
+			return nil, err
 		}
-		for len(totals) > 0 {
-			n := slices.IndexFunc(totals, func(t storage.Total) bool { return t.Feature != totals[0].Feature })
-			if n < 0 {
-				n = len(totals)
-			}
-			some, err := e.featureByPeriod(ctx, q, totals[:n])
-			if err != nil {
-				return nil, err
-			}
-			rows, totals = append(rows, some...), totals[n:]
-		}
+		rows, totals = append(rows, some...), totals[n:]
 	}
 	buffered, err := e.bufferedPeriods(ctx, q)
 	if err != nil {
@@ -99,25 +102,16 @@ func (e *Engine) aggregatePeriods(ctx context.Context, q UsageQuery, totals []st
 }
 
 // bufferedPeriods answers for what was tracked: what the store holds, and beside
-// it what this host still holds.
+// it what this host still holds. A feature that is not buffered by this host's
+// configuration may be by another's, or have been.
 func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow, error) {
-	names := map[string]bool{}
-	for name, f := range e.cfg.Features {
-		if f.Buffered && (q.Feature == "" || q.Feature == name) {
-			names[name] = true
-		}
-	}
-	if len(names) == 0 {
-		return nil, nil
-	}
+	buffered := q.Feature != "" && e.cfg.feature(q.Feature).Buffered
 	store, err := need[storage.CounterStore](e.cfg.Store, storage.Counters)
-	if err != nil {
+	switch {
+	case err != nil && buffered:
 		return nil, err
-	}
-	if q.Feature != "" {
-		if err := e.onlySums(q); err != nil {
-			return nil, err
-		}
+	case err != nil || (q.Feature != "" && !buffered && e.onlySums(q) != nil):
+		return nil, nil //nolint:nilerr // no counter answers this
 	}
 	var rows []UsageRow
 	for page := (storage.CounterPage{More: true}); page.More; {
@@ -126,7 +120,7 @@ func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow,
 			return nil, fmt.Errorf("stream counters: %w", err)
 		}
 		for _, k := range page.Counters {
-			if names[k.Feature] && q.selects(k.PeriodStart) {
+			if q.selects(k.PeriodStart) {
 				value := k.Value
 				rows = append(rows, UsageRow{
 					Feature: k.Feature, From: k.PeriodStart, To: k.PeriodEnd, Aggregation: meter.Sum, Value: &value, Buffered: true,
@@ -134,5 +128,5 @@ func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow,
 			}
 		}
 	}
-	return e.withUnflushed(ctx, q, names, rows)
+	return e.withUnflushed(ctx, q, rows)
 }
