@@ -255,8 +255,10 @@ func (h *Host) noteUnmapped() {
 	for _, m := range h.cfg.Settings.Meters {
 		known[m.Feature] = true
 	}
-	for f := range h.cfg.Settings.Features {
-		known[f] = true
+	for name, f := range h.cfg.Settings.Features {
+		if !f.Buffered() { // its usage leads to no items in this version
+			known[name] = true
+		}
 	}
 	for _, x := range h.exporters {
 		m := x.settings.Mapping
