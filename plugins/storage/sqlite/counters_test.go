@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -31,21 +32,21 @@ func TestFlushBatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := fmt.Sprint(res.Applied)
+		var parts []string
 		for _, c := range res.Counters {
-			got += fmt.Sprintf(" %s=%s", c.Tenant, c.Value)
+			parts = append(parts, c.Tenant+"="+c.Value.String())
 		}
-		if got != want {
+		if got := fmt.Sprint(res.Applied, parts); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	flush("true z=0.000000000001 a=99999999999999999999999999")
+	flush("true [z=0.000000000001 a=99999999999999999999999999]")
 	if err := a.AddCounters(t.Context(), []storage.Counter{counter("z", "f", "1"), counter("z", "f", "2")}); err != nil {
 		t.Fatal(err)
 	}
-	flush("false z=3.000000000001 a=99999999999999999999999999")
+	flush("false [z=3.000000000001 a=99999999999999999999999999]")
 	b.ID = "b2"
-	flush("true z=3.000000000002 a=199999999999999999999999998")
+	flush("true [z=3.000000000002 a=199999999999999999999999998]")
 	points, err := a.LoadHistoryRange(t.Context(), storage.HistoryQuery{Tenant: "z", Feature: "f", From: period, To: period.Add(1), Limit: 1})
 	if err != nil || len(points) != 0 { // [from, to) of less than a microsecond is empty
 		t.Errorf("%+v, %v", points, err)
@@ -79,7 +80,7 @@ func TestStreamCounters(t *testing.T) {
 		"bg|":                {Tenant: "b", After: all[2].CounterKey},
 		"|":                  {Tenant: "b", After: all[4].CounterKey},
 	} {
-		got := ""
+		var got strings.Builder
 		for q.Limit = 2; ; {
 			page, err := a.StreamCounters(t.Context(), q)
 			if err != nil {
@@ -87,17 +88,17 @@ func TestStreamCounters(t *testing.T) {
 			}
 			for i, c := range page.Counters {
 				if i > 0 {
-					got += " "
+					got.WriteByte(' ')
 				}
-				got += c.Tenant + c.Feature
+				got.WriteString(c.Tenant + c.Feature)
 			}
-			got += "|"
+			got.WriteByte('|')
 			if q.After = page.Next; !page.More {
 				break
 			}
 		}
-		if got != want {
-			t.Errorf("%+v: %s, want %s", q, got, want)
+		if got.String() != want {
+			t.Errorf("%+v: %s, want %s", q, got.String(), want)
 		}
 	}
 }

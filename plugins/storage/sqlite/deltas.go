@@ -96,7 +96,7 @@ func (d *deltas) write(c *conn, generations ...int64) error {
 
 // addTotal moves one total, creating it. The check of a total is made on the
 // row that an upsert proposes, so what is below zero by itself moves a row that
-// exists. // B34, B45
+// exists (B34, B45).
 func addTotal(c *conn, generation int64, k totalKey, t *totalDelta) error {
 	if t.signed || t.quantity.Sign() >= 0 {
 		_, err := c.bind(qTotalAdd).int(generation).text(k.tenant).text(k.feature).int(k.start).

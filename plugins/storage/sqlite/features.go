@@ -31,7 +31,7 @@ func loadFeature(c *conn, name string) (f storage.Feature, err error) {
 
 // putFeature creates or replaces a feature, at the revision that the change
 // leads to. Totals remember whether they may
-// fall below zero, and retention keeps them: what has totals is in use. // Q7
+// fall below zero, and retention keeps them: what has totals is in use (Q7).
 func putFeature(c *conn, f storage.Feature, revision int64) error {
 	if f.Name == "" {
 		return sdk.Invalid("features", "a name")

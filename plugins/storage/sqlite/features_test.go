@@ -41,7 +41,7 @@ func TestSignedInUse(t *testing.T) {
 			t.Errorf("%s: %v", f.Name, err)
 		}
 	}
-	rev = putFeatures(t, a, storage.Feature{Name: "other", Buckets: []string{"model"}})
+	putFeatures(t, a, storage.Feature{Name: "other", Buckets: []string{"model"}})
 	careless := event("acme", "e4", "1") // its entry does not say that it is signed
 	careless.Feature = "careless"
 	rev = putFeatures(t, a, storage.Feature{Name: "careless", Signed: true})

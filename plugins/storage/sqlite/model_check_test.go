@@ -44,7 +44,7 @@ func (s *modelRun) checkTotals(rt *rapid.T) {
 	}
 }
 
-// checkBuild: building = active + scanned − drained. // B44
+// checkBuild: building = active + scanned − drained (B44).
 func (s *modelRun) checkBuild(rt *rapid.T) {
 	b := s.m.build
 	if b == nil {

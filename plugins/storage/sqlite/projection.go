@@ -174,7 +174,7 @@ func buildOf(c *conn, generation int64) (storage.ProjectionState, error) {
 
 // DrainSeed takes a slice of the seed from the building generation. A row of
 // the seed goes in the transaction that subtracts it, so none is subtracted
-// twice. // B42
+// twice (B42).
 func (a *Adapter) DrainSeed(ctx context.Context, generation int64, limit int) (n int, err error) {
 	err = a.writeAt(ctx, "drain seed", drainFaults, func(ctx context.Context, c *conn) error {
 		if limit < 1 || limit > maxSlice {

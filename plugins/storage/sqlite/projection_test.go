@@ -136,7 +136,7 @@ func TestProjection(t *testing.T) {
 }
 
 // A build that finds the totals wrong: the differences are listed in the order
-// of their keys, and a batch whose delta is below zero by itself is added. // B45
+// of their keys, and a batch whose delta is below zero by itself is added (B45).
 func TestProjectionMends(t *testing.T) {
 	t.Parallel()
 	a := open(t, newClock())

@@ -152,7 +152,7 @@ func TestPruneCloudEvents(t *testing.T) {
 }
 
 // Only retention removes history: nobody else on the adapter's connection, and
-// nobody after it. // P6
+// nobody after it (P6).
 func TestPruningEnds(t *testing.T) {
 	t.Parallel()
 	c := newClock()
