@@ -143,4 +143,3 @@ func (r *run) built(tenant string) *sum {
 	}
 	return nil
 }
-

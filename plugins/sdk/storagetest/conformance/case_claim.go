@@ -305,4 +305,3 @@ func claimRace(r *run) {
 		}
 	}
 }
-

@@ -88,10 +88,10 @@ func correctionPerTenant(r *run) {
 	r.totalIs("the second tenant", b, "0", 2, 0)
 }
 
-// replacing is a full reversal "c1" with the event "2" that takes its place.
-func (r *run) replacing(e *storage.Event, quantity string) storage.CorrectRequest {
+// replacing is a full reversal "c1" with the event "2" of 8 that takes its place.
+func (r *run) replacing(e *storage.Event) storage.CorrectRequest {
 	req := r.correctRequest(correction(e, "c1", e.Quantity.String()))
-	with := entry(usage(e.Tenant, "2", quantity))
+	with := entry(usage(e.Tenant, "2", "8"))
 	req.Replacement = &with
 	return req
 }
@@ -100,13 +100,13 @@ func replaces(r *run) {
 	t := r.tenant("a")
 	e := usage(t, "1", "10")
 	r.put(e)
-	res := r.correct(r.replacing(&e, "8"))
+	res := r.correct(r.replacing(&e))
 	if res.Outcome != storage.Inserted || res.Replacement == nil || res.Replacement.EventID != "2" {
 		r.fatalf("a replacement: %s, want both inserted", text(res))
 	}
 	r.totalIs("replaced", t, "8", 3, 1)
 	r.same("the replacement", plainEvent(r.load(t, "2")), plainEvent(withEffect(usage(t, "2", "8"))))
-	again := r.correct(r.replacing(&e, "8"))
+	again := r.correct(r.replacing(&e))
 	r.same("the repeat", []any{again.Outcome, again.Correction, again.Replacement}, []any{storage.Duplicate, res.Correction, res.Replacement})
 	r.totalIs("after the repeat", t, "8", 3, 1)
 }
@@ -115,7 +115,7 @@ func replacementConflict(r *run) {
 	t := r.tenant("a")
 	e := usage(t, "1", "10")
 	r.put(e, usage(t, "2", "5"))
-	res := r.correct(r.replacing(&e, "8"))
+	res := r.correct(r.replacing(&e))
 	r.same("a replacement whose id is taken", res.Outcome, storage.Conflict)
 	r.absent("the correction", t, "c1")
 	r.totalIs("nothing was written", t, "15", 2, 2)
@@ -126,7 +126,7 @@ func refusedReplacement(r *run) {
 	e := usage(t, "1", "10")
 	r.put(e)
 	r.corrects(correction(&e, "c0", "1"), "9")
-	r.refuses(r.replacing(&e, "8"), storage.RefusedExceedsOriginal)
+	r.refuses(r.replacing(&e), storage.RefusedExceedsOriginal)
 	r.absent("the replacement", t, "2")
 	r.totalIs("nothing was written", t, "9", 2, 1)
 }

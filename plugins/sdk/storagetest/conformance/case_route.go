@@ -146,4 +146,3 @@ func featuresRemembered(r *run) {
 		r.errorf("as stored: %#v, want no buckets", got)
 	}
 }
-
