@@ -89,6 +89,7 @@ type claimer struct {
 	serial bool // the lock of serial keys is held
 
 	claim   storage.Claim
+	due     map[int64]position // of the items of the claim
 	found   hint
 	skipped int
 }
@@ -147,7 +148,11 @@ func (cl *claimer) pending(ctx context.Context) error {
 		}
 		cl.found.pending = position{}
 	}
-	return cl.pendingFrom(ctx, position{})
+	err := cl.pendingFrom(ctx, position{})
+	slices.SortFunc(cl.claim.Items, func(a, b storage.ClaimedItem) int {
+		return cl.due[a.ItemID].compare(cl.due[b.ItemID])
+	})
+	return err
 }
 
 func (cl *claimer) pendingFrom(ctx context.Context, at position) error {
@@ -213,6 +218,10 @@ func (cl *claimer) take(r *claimRow) error {
 		return errSerial
 	}
 	cl.claim.Items = append(cl.claim.Items, r.it)
+	if cl.due == nil {
+		cl.due = map[int64]position{}
+	}
+	cl.due[r.it.ItemID] = position{r.at, r.it.ItemID}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -387,4 +388,60 @@ func TestSerialKeysExcludeAcrossHosts(t *testing.T) {
 	}
 	wg.Wait()
 	o.checkCounts()
+}
+
+// Q12: a claim that is not committed yet holds its serial keys too: another
+// waits for it, and then finds them held.
+func TestSerialKeyOfOpenClaim(t *testing.T) {
+	t.Parallel()
+	o := seeded(t, 3, "'k'")
+	other := o.host()
+	q, err := o.pools[workPool].Begin(t.Context())
+	must(t, err)
+	defer func() { _ = q.Rollback(context.WithoutCancel(t.Context())) }()
+	cl := &claimer{
+		t: &tx{a: o.Adapter, q: q}, routes: []int64{o.route}, serial: true,
+		req: storage.ClaimRequest{Owner: "w1", Limit: 1, Lease: time.Hour},
+	}
+	must(t, cl.run(t.Context()))
+	wantIDs(t, cl.claim, 1)
+	answer := make(chan storage.Claim, 1)
+	go func() {
+		got, err := other.Claim(t.Context(), storage.ClaimRequest{Owner: "w2", Routes: []int64{o.route}, Limit: 1, Lease: time.Hour})
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- got
+	}()
+	waits(t, o.Adapter, "pg_advisory_xact_lock")
+	must(t, q.Commit(t.Context()))
+	wantIDs(t, <-answer)
+}
+
+// A hint only says where to look first: what became due before it is found by
+// the next claim that has room, and a lease that ended before it a little later.
+func TestHints(t *testing.T) {
+	t.Parallel()
+	o := seeded(t, 12, noSerial)
+	o.exec("UPDATE {schema}.fencepost_outbox_state SET next_attempt_at = now() + interval '1 hour' WHERE item = 12")
+	five := storage.ClaimRequest{Limit: 5, Lease: time.Hour}
+	o.wantClaim(five, 1, 2, 3, 4, 5)
+	known := o.hints.get([]int64{o.route}, time.Now())
+	if known.pending.item != 5 || known.leased.IsZero() {
+		t.Errorf("hint %+v", known)
+	}
+	// It came back, or committed late, with a time before the hint.
+	o.exec("UPDATE {schema}.fencepost_outbox_state SET next_attempt_at = now() - interval '2 hours' WHERE item = 12")
+	o.wantClaim(five, 6, 7, 8, 9, 10)
+	o.wantClaim(five, 12, 11)
+	o.exec("UPDATE {schema}.fencepost_outbox_state SET lease_expires_at = now() - interval '2 hours' WHERE item = 3")
+	deadline := time.Now().Add(20 * hintLife)
+	for {
+		if cl := o.claim(five); len(cl.Items) == 1 && cl.Items[0].ItemID == 3 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("an expired lease stayed hidden")
+		}
+	}
 }
