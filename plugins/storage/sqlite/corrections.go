@@ -231,6 +231,9 @@ func (r *corrector) write(ctx context.Context, c *conn, original storage.Event, 
 	if n == 0 {
 		return conflictUnresolved()
 	}
+	if err := fault.Point(ctx, "c5"); err != nil {
+		return err
+	}
 	if err := rec.deltas.entry(c, &entry, seq); err != nil {
 		return err
 	}
@@ -243,9 +246,6 @@ func (r *corrector) write(ctx context.Context, c *conn, original storage.Event, 
 		Remaining:  left,
 	}
 	if err := r.replace(c); err != nil {
-		return err
-	}
-	if err := fault.Point(ctx, "c5"); err != nil {
 		return err
 	}
 	if _, err := c.bind(qLastEventSet).int(rec.lastSeq).run(); err != nil {
