@@ -116,7 +116,7 @@ func TestUsageIsTheSameOnBothStores(t *testing.T) {
 	pg, lite := openPostgres(t, settings), open(t, settings)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a workload
+	random := rand.New(rand.NewPCG(seed, 0))
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	var inputs []any
 	var corrections []engine.Correction

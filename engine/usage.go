@@ -75,6 +75,9 @@ type UsageRow struct {
 	// know to be written; what other hosts hold is not known here.
 	Buffered  bool
 	Unflushed decimal.Decimal
+	// Refused is the code of the error that a query of this feature alone
+	// would get, in an answer about all features. Value is nil then.
+	Refused string
 }
 
 // Usage answers q from one snapshot of the store for each feature. Every event

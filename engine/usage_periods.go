@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -31,6 +32,10 @@ func (e *Engine) usageByPeriod(ctx context.Context, q UsageQuery) ([]UsageRow, e
 			n = len(totals)
 		}
 		some, err := e.featureByPeriod(ctx, q, totals[:n])
+		if refused, ok := errors.AsType[*sdk.Error](err); ok && q.Feature == "" && refused.Tag == sdk.TagUnsupported {
+			// One feature that cannot be answered hides no other.
+			some, err = e.refusedPeriods(q, totals[:n], refused.Code), nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -63,6 +68,19 @@ func (e *Engine) featureByPeriod(ctx context.Context, q UsageQuery, totals []sto
 		return rows, nil
 	}
 	return e.aggregatePeriods(ctx, q, totals)
+}
+
+// refusedPeriods are rows that say what could not be answered.
+func (e *Engine) refusedPeriods(q UsageQuery, totals []storage.Total, code string) []UsageRow {
+	var rows []UsageRow
+	for _, t := range totals {
+		if q.selects(t.PeriodStart) {
+			rows = append(rows, UsageRow{
+				Feature: t.Feature, From: t.PeriodStart, To: t.PeriodEnd, Aggregation: e.aggregation(q, t.Feature), Count: &t.Count, Refused: code,
+			})
+		}
+	}
+	return rows
 }
 
 // selects reports whether a period that starts then is asked for.

@@ -200,6 +200,16 @@ func TestUsagePeriods(t *testing.T) {
 	q.Aggregation = meter.Avg
 	_, err = f.Usage(t.Context(), q)
 	tagIs(t, err, sdk.TagUnsupported, "periods_overlap")
+	// In an answer about all features, one that cannot be answered says so and
+	// hides no other.
+	f.want(f.each(seats("s3", "9", "2026-11-20T00:00:00Z")), "inserted")
+	all := f.usage(engine.UsageQuery{Tenant: "acme"})
+	if got, want := usageText(all), "11-01T00:00 null/2\n11-15T00:00 null/1\n09-01T00:00 1/1\n11-01T00:00 6/2\n11-15T00:00 8/1"; got != want {
+		t.Errorf("all features:\n%s\nwant\n%s", got, want)
+	}
+	if all.Rows[0].Refused != "periods_overlap" || all.Rows[2].Refused != "" {
+		t.Errorf("refused %q and %q", all.Rows[0].Refused, all.Rows[2].Refused)
+	}
 	q.To = time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 	if got, want := usageText(f.usage(q)), "09-01T00:00 1/1"; got != want {
 		t.Errorf("one that does not overlap:\n%s\nwant\n%s", got, want)

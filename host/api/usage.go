@@ -37,6 +37,9 @@ type UsageRow struct {
 	// has counted beside it and not yet written.
 	Source    string `json:"source"`
 	Unflushed string `json:"unflushed,omitempty"`
+	// Refused is the code with which a request for this feature alone would
+	// be refused, in an answer about all features. Value is null then.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Figure is a number in digits, or null: the empty figure.
@@ -89,7 +92,7 @@ func (s *server) usage(w http.ResponseWriter, r *http.Request) {
 func usageRow(u engine.UsageRow) UsageRow {
 	row := UsageRow{
 		Feature: u.Feature, From: stamp(u.From), To: stamp(u.To), Aggregation: string(u.Aggregation),
-		Group: u.Group, Source: "events",
+		Group: u.Group, Source: "events", Refused: u.Refused,
 	}
 	if row.Group == nil {
 		row.Group = map[string]*string{}
