@@ -274,7 +274,7 @@ func (c *correcting) conflict(ctx context.Context) error {
 	return err
 }
 
-// refusal is the error of a correction that the store refused. // B29, Q7, Q8
+// refusal is the error of a correction that the store refused. // B29, Q7, Q8.
 func (c *correcting) refusal(why string) error {
 	e := &sdk.Error{Tag: sdk.TagInvalid, Code: why, Field: "quantity"}
 	if c.in.Quantity == nil {

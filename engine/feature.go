@@ -97,7 +97,7 @@ func (e *Engine) noteBuckets(ctx context.Context, set storage.RouteSet, changed 
 }
 
 // signedInUse names the features that a refused change would have made to take,
-// or no longer take, negative quantities. // Q7
+// or no longer take, negative quantities. // Q7.
 func signedInUse(set storage.RouteSet, changed []storage.Feature) error {
 	stored := byName(set.Features)
 	var names []string
@@ -134,7 +134,7 @@ func byName(list []storage.Feature) map[string]storage.Feature {
 func sameBuckets(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // bucketOf returns the bucket that an event counts in, by the stored settings
-// of its feature; nil if it has none. // Q27
+// of its feature; nil if it has none. // Q27.
 func bucketOf(f storage.Feature, ev storage.Event) *storage.BucketKey {
 	if f.Buckets == nil {
 		return nil
