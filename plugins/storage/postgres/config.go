@@ -93,14 +93,27 @@ func parseDSN(cfg Config) (target, error) {
 		cc.RuntimeParams["application_name"] = "fencepost"
 	}
 	cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	cc.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: cancelGrace}
-	}
+	cc.BuildContextWatcherHandler = watcher(pooler)
 	if cc.ConnectTimeout == 0 {
 		cc.ConnectTimeout = 5 * time.Second
 	}
 	pc.PingTimeout = time.Second
 	return t, nil
+}
+
+// watcher answers what ends a statement whose context ends. A pooler is not
+// asked to cancel: PgBouncer 1.18 stops altogether, for everybody, when the
+// client of such a request leaves early. The server's own timeout, which comes
+// first, does the same there.
+func watcher(pooler bool) func(*pgconn.PgConn) ctxwatch.Handler {
+	if pooler {
+		return func(c *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn(), DeadlineDelay: cancelGrace}
+		}
+	}
+	return func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: cancelGrace}
+	}
 }
 
 // scope is the second half of the keys of our advisory locks: stores in one

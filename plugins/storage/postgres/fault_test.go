@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestReadOnlyIsLeft(t *testing.T) {
 	t.Parallel()
 	dsn, _ := pgtest.Schema(t)
-	if strings.Contains(dsn, "pgbouncer=true") {
+	if pooled(dsn) {
 		t.Skip("a pooler keeps no settings of a session")
 	}
 	a := openDSN(t, dsn)

@@ -35,6 +35,9 @@ func openDSN(t testing.TB, dsn string) *Adapter {
 	return a
 }
 
+// pooled reports whether the server is behind a pooler in transaction mode.
+func pooled(dsn string) bool { return strings.Contains(dsn, "pgbouncer=true") }
+
 func digestOf(parts ...string) storage.Hash { return sha256.Sum256(fmt.Appendf(nil, "%q", parts)) }
 
 // tokens is a usage event; its dedupe hash covers the quantity.

@@ -28,7 +28,12 @@ func embedded(t testing.TB) (*Adapter, embedder) {
 	t.Helper()
 	dsn, schema := pgtest.Schema(t)
 	a := openDSN(t, dsn)
-	pool, err := pgxpool.New(t.Context(), pgtest.Plain(dsn))
+	cfg, err := pgxpool.ParseConfig(pgtest.Plain(dsn))
+	must(t, err)
+	if pooled(dsn) {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(pool.Close)
 	e := embedder{pool, schema + ".orders"}
