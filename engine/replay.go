@@ -216,6 +216,10 @@ func (r *replay) announce(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if state.Building == 0 {
+		// What a replay that was killed after its activation has left.
+		if err := r.removePrevious(ctx, state); err != nil {
+			return false, err
+		}
 		text, err := settingsOf(view.RouteSet).text()
 		if err != nil {
 			return false, err
@@ -348,10 +352,14 @@ func (r *replay) prune(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read projections: %w", err)
 	}
+	return false, r.removePrevious(ctx, state)
+}
+
+func (r *replay) removePrevious(ctx context.Context, state storage.ProjectionState) error {
 	if state.Previous == 0 || state.Previous == state.Active {
-		return false, nil
+		return nil
 	}
-	return false, r.remove(ctx, state.Previous)
+	return r.remove(ctx, state.Previous)
 }
 
 func (r *replay) remove(ctx context.Context, generation int64) error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/fencepost/fencepost/engine"
@@ -272,6 +273,51 @@ func TestReplayAbandon(t *testing.T) {
 	f.exact("abandoned")
 	f.replay(engine.ReplayOptions{})
 	f.exact("replayed")
+}
+
+// A replay that ended between its activation and the removal of what was in use
+// before leaves that to the next one.
+func TestReplayRemovesWhatAnotherLeft(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	f.fill("a", 30)
+	e := over(t, &keeping{f.store})
+	p, err := e.Replay(t.Context(), engine.ReplayOptions{})
+	tagIs(t, err, sdk.TagUnavailable, "kept")
+	if !p.Activated || p.Phase != engine.ReplayPrune {
+		t.Errorf("%+v", p)
+	}
+	f.exact("activated")
+	if got := f.generations(); got != "[1 2]" {
+		t.Fatalf("generations %s", got)
+	}
+	f.replay(engine.ReplayOptions{})
+	if got := f.generations(); got != "[3]" {
+		t.Errorf("generations %s", got)
+	}
+	f.exact("again")
+}
+
+// keeping is a store that removes no generation.
+type keeping struct{ *sqlite.Adapter }
+
+func (k *keeping) PruneProjection(context.Context, int64, int) (int, error) {
+	return 0, sdk.Unavailable("kept", errors.New("not now"))
+}
+
+// generations are those that have totals.
+func (f *fixture) generations() string {
+	f.t.Helper()
+	var all []int64
+	err := f.store.WithTx(f.t.Context(), func(tx *sqlite.Tx) error {
+		return sqlitex.ExecuteTransient(tx.Conn(), "SELECT DISTINCT generation FROM fencepost_totals ORDER BY 1", &sqlitex.ExecOptions{
+			ResultFunc: func(s *zombie.Stmt) error { all = append(all, s.ColumnInt64(0)); return nil },
+		})
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return fmt.Sprint(all)
 }
 
 // Several replays at once are safe: the totals are right whoever wins.
