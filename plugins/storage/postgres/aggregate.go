@@ -48,7 +48,7 @@ func (s store) Aggregate(ctx context.Context, q storage.AggregateQuery) (storage
 		if q.Unique != "" {
 			unique = &q.Unique
 		}
-		args = append(args, unique)
+		args = append(args, unique, q.Extremes)
 	}
 	var all storage.Aggregates
 	err = s.run.read(ctx, op, func(ctx context.Context, t *tx) error {

@@ -8,10 +8,12 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -26,7 +28,7 @@ var hostile = []string{
 }
 
 // Whatever a dimension is called and whatever its value is, it is a value to
-// the server: each name groups by itself, and nothing is run. // D14 T4
+// the server: each name groups by itself, and nothing is run (D14, T4).
 func TestAggregateHostileNames(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -151,7 +153,7 @@ type fact struct {
 }
 
 // Sums, net counts and what is over single events equal those of a reference
-// that adds rationals in Go, whatever was recorded and corrected. // Q8 P5
+// that adds rationals in Go, whatever was recorded and corrected (Q8, P5).
 func TestAggregateAgainstReference(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -346,4 +348,36 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// A question about one tenant reads the events of that tenant, not the table.
+func TestAggregatePlan(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	var events []storage.Event
+	for i := range 20_000 {
+		tenant := "big"
+		if i%200 == 0 {
+			tenant = "small"
+		}
+		events = append(events, usageOf(tenant, "e"+strconv.Itoa(i), "1", november.Add(time.Duration(i)*time.Second), nil))
+	}
+	putEvents(t, a, events...)
+	sqlExec(t, a, `ANALYZE {schema}.fencepost_events`)
+	args, err := aggregateArgs(storage.AggregateQuery{
+		Tenant: "small", Feature: "calls", Edges: []time.Time{november, november.AddDate(0, 0, 1)}, Limit: 10,
+	})
+	must(t, err)
+	for q, args := range map[query][]any{qAggregate: args, qAggregateValues: append(slices.Clone(args), nil, true)} {
+		text, err := a.texts.text(q)
+		must(t, err)
+		rows, err := a.pools[workPool].Query(t.Context(), "EXPLAIN "+text, args...)
+		must(t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		must(t, err)
+		plan := strings.Join(lines, "\n")
+		if strings.Contains(plan, "Seq Scan on fencepost_events") || !strings.Contains(plan, "tenant_key = 'small'") {
+			t.Errorf("%s:\n%s", q, plan)
+		}
+	}
 }

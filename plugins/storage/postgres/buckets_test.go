@@ -69,8 +69,8 @@ func wantLines(t testing.TB, got []string, want ...string) {
 }
 
 // A sealed generation never changes; late usage goes to the next; a seal that
-// covers less than one before changes nothing and is answered with that one.
-// // Q27 I9
+// covers less than one before changes nothing and is answered with that one
+// (Q27, I9).
 func TestBucketSeals(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -145,7 +145,7 @@ SELECT tenant_key, feature, bucket_start, dimensions, generation, 0, 5, 3, 0.5, 
 }
 
 // While buckets are sealed again and again nothing is lost between generations:
-// their sums are those of the events. // I9
+// their sums are those of the events (I9).
 func TestBucketsUnderSeals(t *testing.T) {
 	t.Parallel()
 	a := open(t)

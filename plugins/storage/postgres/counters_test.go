@@ -31,7 +31,7 @@ func stepAt(tenant string, n int, value string) storage.HistoryPoint {
 	}
 }
 
-// The operations on counters set, add, read one and page through all. // B2
+// The operations on counters set, add, read one and page through all (B2).
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -81,7 +81,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// The operations on history set, add, read one and read a range. // B2
+// The operations on history set, add, read one and read a range (B2).
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -115,7 +115,7 @@ func TestHistory(t *testing.T) {
 }
 
 // A batch is applied once; its second delivery changes nothing and answers what
-// is there now, not what was there then. // B3 B4 B-T12
+// is there now, not what was there then (B3, B4, B-T12).
 func TestFlushBatchOnce(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -156,7 +156,7 @@ func TestFlushBatchOnce(t *testing.T) {
 }
 
 // A batch that fails in its last part leaves no receipt and no counter: the
-// repetition with the same id counts. // B3
+// repetition with the same id counts (B3).
 func TestFlushBatchIsOneTransaction(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -181,7 +181,7 @@ func TestFlushBatchIsOneTransaction(t *testing.T) {
 }
 
 // One batch delivered sixteen times at once counts once, and everybody learns
-// the sum. // B4
+// the sum (B4).
 func TestFlushBatchAtOnce(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -207,7 +207,7 @@ func TestFlushBatchAtOnce(t *testing.T) {
 
 // Batches that touch the same counters in opposite orders wait for each other
 // and do not lock each other out. In a transaction of the caller's nothing is
-// tried again, so that a deadlock would show. // B35
+// tried again, so that a deadlock would show (B35).
 func TestCountersInOppositeOrders(t *testing.T) {
 	t.Parallel()
 	a := open(t)

@@ -46,7 +46,9 @@ func (s store) ProjectionState(ctx context.Context) (st storage.ProjectionState,
 func projectionState(ctx context.Context, t *tx) (st storage.ProjectionState, err error) {
 	err = t.row(ctx, qProjectionState, []any{
 		&st.Active, &st.Building, &st.Previous, &st.Seed, &st.Watermark, &st.Cursor, &st.Paused,
-		&st.ActiveSettings, &st.BuildingSettings, utcInto{&st.BegunAt}, utcInto{&st.ActivatedAt},
+		&st.ActiveSettings, &st.BuildingSettings,
+		utcInto{&st.BegunAt},
+		utcInto{&st.ActivatedAt},
 	})
 	return st, err
 }

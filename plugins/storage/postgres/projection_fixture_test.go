@@ -163,7 +163,7 @@ func replay(ctx context.Context, a *Adapter, size int, after func() error) error
 // checkEquations recomputes every generation from the events, in one snapshot:
 // active = all events and what was pruned; building = what was scanned, what
 // was recorded since the announcement, what was pruned, and what is left of the
-// seed. // I4 B44
+// seed (I4, B44).
 func checkEquations(ctx context.Context, a *Adapter) error {
 	const text = `
 WITH g AS (SELECT * FROM {schema}.fencepost_generations),

@@ -75,7 +75,7 @@ func openTx(t testing.TB, a *Adapter) pgx.Tx {
 // An activation waits for every record that is in flight, and is then the only
 // one. While it waits for an embedder's long transaction others go on
 // recording: it gives way and comes back. What the transaction recorded is in
-// both generations. // S13 Q26 B43
+// both generations (S13, Q26, B43).
 func TestActivationWaitsForRecords(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(context.Context, *Adapter) error{
@@ -147,7 +147,7 @@ func TestActivationWaitsForRecords(t *testing.T) {
 }
 
 // Who records while the exclusive side is held waits until it is given back,
-// and then finds the generation that it left. // B13 S13
+// and then finds the generation that it left (B13, S13).
 func TestRecordWaitsForActivation(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -180,8 +180,8 @@ func TestRecordWaitsForActivation(t *testing.T) {
 	}
 }
 
-// Readers see the whole of one generation, whatever is activated meanwhile.
-// // B43 I12 B-T8
+// Readers see the whole of one generation, whatever is activated meanwhile
+// (B43, I12, B-T8).
 func TestActivationIsAtomicForReaders(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -239,7 +239,7 @@ func TestActivationIsAtomicForReaders(t *testing.T) {
 
 // A batch that has to create a total takes the locks of all its totals in key
 // order first: a record that comes between its two statements does not get an
-// earlier key, to wait for the new one then. // B35 B45
+// earlier key, to wait for the new one then (B35, B45).
 func TestProjectionLocksInKeyOrder(t *testing.T) {
 	t.Parallel()
 	a := open(t)

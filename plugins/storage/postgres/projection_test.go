@@ -29,7 +29,7 @@ func code(t testing.TB, err error, tag sdk.Tag, want string) {
 }
 
 // A build is announced once, written to in order, drained, and activated; every
-// step out of turn is a conflict that changes nothing. // B38-B43
+// step out of turn is a conflict that changes nothing (B38-B43).
 func TestProjectionPhases(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -140,7 +140,7 @@ func TestProjectionPhases(t *testing.T) {
 }
 
 // A rebuild mends what is wrong in the totals, adds what retention removed, and
-// keeps what is recorded and corrected during all of it. // B38 B44
+// keeps what is recorded and corrected during all of it (B38, B44).
 func TestProjectionMends(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -172,7 +172,7 @@ FROM {schema}.fencepost_totals, (VALUES ('t4', 1, 5), ('t3', 0, 7), ('t5', 0, 1)
 }
 
 // What is recorded between the copy and the announcement is in the build and in
-// its seed; a copy of which nothing came is removed by the next. // B38 B44
+// its seed; a copy of which nothing came is removed by the next (B38, B44).
 func TestProjectionCopy(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -206,7 +206,7 @@ func TestProjectionCopy(t *testing.T) {
 	}
 }
 
-// Announcements at once lead to one build, and leave nothing else behind. // B39
+// Announcements at once lead to one build, and leave nothing else behind (B39).
 func TestProjectionBegunAtOnce(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -232,7 +232,7 @@ func TestProjectionBegunAtOnce(t *testing.T) {
 }
 
 // A delta that is negative by itself moves a row that stays above zero, and is
-// refused where it does not; then nothing of the batch is there. // B45 B34
+// refused where it does not; then nothing of the batch is there (B45, B34).
 func TestProjectionNegativeDelta(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -268,7 +268,7 @@ func TestProjectionNegativeDelta(t *testing.T) {
 }
 
 // A correction of an event that the scan has not reached is accepted exactly
-// when the active generation accepts it. // B44 F57
+// when the active generation accepts it (B44, F57).
 func TestCorrectionDuringBuild(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -295,7 +295,7 @@ func TestCorrectionDuringBuild(t *testing.T) {
 
 // While four record and two correct, builds are announced, scanned by two,
 // drained by two, and activated, over and over: after every commit of a build
-// all totals are those of the events, and a build is never refused. // I4 B44 F57
+// all totals are those of the events, and a build is never refused (I4, B44, F57).
 func TestProjectionUnderLoad(t *testing.T) {
 	t.Parallel()
 	a := open(t)

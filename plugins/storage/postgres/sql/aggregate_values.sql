@@ -31,8 +31,9 @@ WITH pruned AS (
     count(*) FILTER (WHERE s.kind = 'usage') - count(*) FILTER (WHERE s.reverses) AS count,
     min(s.standing) AS min, max(s.standing) AS max,
     (max(ARRAY[extract(epoch FROM s.occurred_at), s.seq::numeric, s.standing])
-      FILTER (WHERE s.standing IS NOT NULL))[3] AS latest,
-    count(DISTINCT (s.dimensions ->> $7::text) COLLATE "C") FILTER (WHERE s.standing IS NOT NULL) AS distinct_values
+      FILTER (WHERE $8 AND s.standing IS NOT NULL))[3] AS latest,
+    count(DISTINCT (s.dimensions ->> $7::text) COLLATE "C")
+      FILTER (WHERE $7::text IS NOT NULL AND s.standing IS NOT NULL) AS distinct_values
   FROM selected AS s
   GROUP BY w, g1, g2, g3, g4, g5, g6, g7, g8
 )
