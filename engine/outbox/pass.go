@@ -228,13 +228,14 @@ func (p *pass) sendContext(ctx context.Context, left time.Duration) (context.Con
 			cancel()
 		}
 	})
-	sctx = withLease(sctx, func() time.Duration {
+	// Another variable: the function above may be reading sctx.
+	leased := withLease(sctx, func() time.Duration {
 		if ctx.Err() != nil {
 			return 0
 		}
 		return p.left()
 	})
-	return sctx, func() { stop(); cancel() }
+	return leased, func() { stop(); cancel() }
 }
 
 // results is what is known after one Send.
