@@ -54,9 +54,9 @@ CREATE TABLE fencepost_events (
   event_id          TEXT    NOT NULL CHECK (event_id <> ''),
   feature           TEXT    NOT NULL,
   quantity          TEXT    NOT NULL,
-  kind              TEXT    NOT NULL CHECK (kind IN ('usage', 'correction')),
+  kind              TEXT    NOT NULL,
   effect            TEXT,
-  reverses          INTEGER NOT NULL DEFAULT 0 CHECK (reverses = 0 OR reverses = 1),
+  reverses          INTEGER NOT NULL DEFAULT 0,
   original_event_id TEXT,
   occurred_at       INTEGER NOT NULL,
   period_start      INTEGER NOT NULL,
@@ -71,7 +71,9 @@ CREATE TABLE fencepost_events (
   recorded_at       INTEGER NOT NULL,
   receipt_id        TEXT,
   UNIQUE (tenant_key, event_id),
-  CHECK (kind = 'usage' OR (original_event_id IS NOT NULL AND effect IS NOT NULL))
+  CHECK ((kind = 'usage' AND reverses = 0 AND original_event_id IS NULL)
+    OR (kind = 'correction' AND (reverses = 0 OR reverses = 1)
+      AND original_event_id IS NOT NULL AND effect IS NOT NULL))
 ) STRICT;
 
 CREATE INDEX fencepost_events_original

@@ -48,21 +48,23 @@ type totalDelta struct {
 // entry adds one event to its total and, with a key, to its bucket.
 func (d *deltas) entry(c *conn, e *storage.Entry, seq int64) error {
 	ev := &e.Event
-	b := storage.BucketDelta{Tenant: ev.Tenant, Feature: ev.Feature, Seq: seq}
-	switch {
-	case ev.Kind == storage.Usage:
-		b.Sum, b.Count, b.Min, b.Max = ev.Quantity, 1, &ev.Quantity, &ev.Quantity
-	case ev.Reverses:
-		b.Sum, b.Count, b.Reversed = ev.Effect, -1, true
-	default:
-		b.Sum, b.Reversed = ev.Effect, true
+	effect, count := ev.Quantity, int64(1)
+	if ev.Kind == storage.Correction {
+		if effect, count = ev.Effect, 0; ev.Reverses {
+			count = -1
+		}
 	}
 	d.total(totalKey{ev.Tenant, ev.Feature, ev.PeriodStart.UnixMicro()},
-		totalDelta{end: ev.PeriodEnd, quantity: b.Sum, events: 1, count: b.Count, signed: e.Signed})
+		totalDelta{end: ev.PeriodEnd, quantity: effect, events: 1, count: count, signed: e.Signed})
 	if e.Bucket == nil {
 		return nil
 	}
-	b.Key = *e.Bucket
+	b := storage.BucketDelta{Tenant: ev.Tenant, Feature: ev.Feature, Key: *e.Bucket, Seq: seq, Sum: effect, Count: count}
+	if ev.Kind == storage.Usage {
+		b.Min, b.Max = &ev.Quantity, &ev.Quantity
+	} else {
+		b.Reversed = true
+	}
 	return d.bucket(c, &b)
 }
 
