@@ -8,9 +8,9 @@ import (
 // RetentionStore is the capability retention.
 type RetentionStore interface {
 	// Prune removes at most Limit rows of one kind that are older than Age by
-	// the store's clock, in one transaction under the exclusive side of the
-	// route lock, or only counts them. The predicate of a dry run is that of
-	// the removal.
+	// the store's clock, in one or more transactions under the exclusive side
+	// of the route lock, or only counts them. The predicate of a dry run is
+	// that of the removal.
 	Prune(ctx context.Context, req PruneRequest) (PruneResult, error)
 }
 

@@ -31,8 +31,9 @@ const (
 var _ storage.RetentionStore = (*Adapter)(nil)
 
 // Prune removes what is old; see [storage.RetentionStore]. What may go is looked
-// for before the lock is taken and looked at once more under it, so that
-// recording waits for the removal alone: about a millisecond for each ten events.
+// for before the lock is taken and looked at once more under it, and is removed
+// in slices with a transaction each: recording waits for one slice at most. An
+// error may come after some of them; what they removed is gone for good.
 //
 // Events are looked at in the order in which they were recorded, up to the first
 // that is not old enough. An event and its corrections go together. With the

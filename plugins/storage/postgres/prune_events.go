@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +25,10 @@ const (
 // prunePage is how many events are looked at at a time.
 const prunePage = 1000
 
+// pruneSlice is how many are removed at a time: recording waits that long. A
+// correction is behind its original, so what is gone after any slice is whole.
+const pruneSlice = 500
+
 // prunedGeneration of totals and buckets holds what retention removed.
 const prunedGeneration = 0
 
@@ -42,16 +47,19 @@ func (a *Adapter) pruneEvents(ctx context.Context, op string, req storage.PruneR
 	if req.DryRun || len(found.going) == 0 {
 		return res, nil
 	}
-	var again *eventPruner
-	err = a.run.write(ctx, op, writing{lock: lockExclusive}, func(ctx context.Context, t *tx) error {
-		again = &eventPruner{t: t, req: req}
-		return again.remove(ctx, found.going)
-	})
-	if err != nil {
-		return storage.PruneResult{}, err
+	res.Removed = 0
+	for slice := range slices.Chunk(found.going, pruneSlice) {
+		var again *eventPruner
+		err = a.run.write(ctx, op, writing{lock: lockExclusive}, func(ctx context.Context, t *tx) error {
+			again = &eventPruner{t: t, req: req}
+			return again.remove(ctx, slice)
+		})
+		if err != nil {
+			return storage.PruneResult{}, err
+		}
+		res.Removed += again.res.Removed
+		res.Kept += again.res.Kept
 	}
-	res.Removed = again.res.Removed
-	res.Kept += again.res.Kept
 	return res, nil
 }
 

@@ -277,7 +277,7 @@ func TestPruneRacesRepeats(t *testing.T) {
 	t.Parallel()
 	dsn, _ := pgtest.Schema(t)
 	a, b := openDSN(t, dsn), openDSN(t, dsn)
-	const events = 300
+	const events = 1300 // some slices
 	var units, changed []storage.Unit
 	for i := range events {
 		units = append(units, plain(tokens("acme", fmt.Sprint("e", i), "2")))
@@ -314,9 +314,10 @@ func TestPruneRacesRepeats(t *testing.T) {
 			}
 		})
 	}
-	removed := int64(0)
+	removed, limit := int64(0), 20
 	for more := true; more; {
-		res := prune(t, a, storage.PruneRequest{Kind: storage.PruneEvents, Limit: 20})
+		res := prune(t, a, storage.PruneRequest{Kind: storage.PruneEvents, Limit: limit})
+		limit += 200
 		removed += res.Removed
 		more = res.More
 	}
@@ -325,7 +326,7 @@ func TestPruneRacesRepeats(t *testing.T) {
 	if removed != events {
 		t.Errorf("%d of %d events are gone", removed, events)
 	}
-	wantTotals(t, a, "acme", "tokens 600/300/300")
+	wantTotals(t, a, "acme", "tokens 2600/1300/1300")
 }
 
 // Q25: an item that is disputed while a removal waits keeps its event.
