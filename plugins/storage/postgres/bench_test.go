@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -11,7 +12,7 @@ import (
 // of 1000 tenants: nearly every event has a total of its own.
 func BenchmarkRecord(b *testing.B) {
 	for _, size := range []int{1, 100, 1000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			a := open(b)
 			route, rev := routed(b, a)
 			n := 0

@@ -98,6 +98,7 @@ func (b boundTx) savepoint(ctx context.Context, w writing, f func(context.Contex
 		err = t.lock(ctx)
 	case lockExclusive:
 		err = t.tryExclusive(ctx, lockClassRoutes)
+	case lockNone:
 	}
 	if err == nil {
 		err = point(ctx, w.faults.locked)

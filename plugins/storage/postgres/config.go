@@ -121,5 +121,5 @@ func watcher(pooler bool) func(*pgconn.PgConn) ctxwatch.Handler {
 func (t target) scope() int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(t.schema)) // never fails
-	return int32(h.Sum32())          //nolint:gosec // all 32 bits are wanted
+	return int32(h.Sum32())
 }

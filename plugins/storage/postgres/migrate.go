@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -303,5 +304,9 @@ func Name(dsn string) string {
 
 // script runs statements without values. Only migrations do.
 func (t *tx) script(ctx context.Context, text string) error {
-	return t.q.(*pgxpool.Conn).Conn().PgConn().Exec(ctx, text).Close()
+	c, ok := t.q.(*pgxpool.Conn)
+	if !ok {
+		return errors.New("a script needs a connection of its own")
+	}
+	return c.Conn().PgConn().Exec(ctx, text).Close()
 }

@@ -26,11 +26,11 @@ func (a *Adapter) openPool(p poolOf) (*pgxpool.Pool, error) {
 	pc := a.target.pool.Copy()
 	switch p {
 	case workPool:
-		if pc.MaxConns = int32(a.cfg.MaxConns); a.cfg.MaxConns > 10_000 { //nolint:gosec // bounded
+		if pc.MaxConns = int32(a.cfg.MaxConns); a.cfg.MaxConns > 10_000 {
 			return nil, sdk.Invalid("max_conns", "at most 10000")
 		}
 	case deliveryPool:
-		pc.MaxConns = int32(max(2, a.cfg.MaxConns/2)) //nolint:gosec // bounded above
+		pc.MaxConns = int32(max(2, a.cfg.MaxConns/2))
 	default:
 		pc.MaxConns = 1
 	}
@@ -103,7 +103,7 @@ func discard(c *pgxpool.Conn) {
 func (a *Adapter) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	left := a.cfg.Timeout
 	if d, ok := ctx.Deadline(); ok {
-		left = time.Until(d)
+		left = time.Until(d) //nolint:forbidigo // contexts end by this clock
 		left -= min(left/5, 4*cancelGrace)
 	}
 	return context.WithTimeout(ctx, left)
@@ -121,5 +121,5 @@ func statementTimeout(ctx context.Context) int64 {
 	if !ok {
 		return 0
 	}
-	return max(1, time.Until(d).Milliseconds()*9/10)
+	return max(1, time.Until(d).Milliseconds()*9/10) //nolint:forbidigo // contexts end by this clock
 }

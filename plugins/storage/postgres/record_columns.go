@@ -52,7 +52,7 @@ func (r *recorder) fill() error {
 	c := &r.columns
 	order := make(map[int]int32, len(r.receipts))
 	for n, unit := range r.receipts {
-		order[unit] = int32(n + 1) //nolint:gosec // far below
+		order[unit] = int32(n + 1)
 		if err := c.receipts.add(&r.req.Units[unit]); err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (r *recorder) fill() error {
 			return err
 		}
 		for k := range e.Items {
-			c.items.add(&e.Items[k], int32(n+1)) //nolint:gosec // far below
+			c.items.add(&e.Items[k], int32(n+1))
 		}
 	}
 	return nil
@@ -154,7 +154,7 @@ func (a *itemArrays) add(n *storage.NewItem, ord int32) {
 	a.customer, a.payload = append(a.customer, n.Customer), append(a.payload, string(n.Payload))
 	a.quarantine = append(a.quarantine, n.QuarantineReason)
 	a.settled = append(a.settled, n.Settled)
-	a.budget = append(a.budget, int32(n.AttemptBudget)) //nolint:gosec // the engine bounds it
+	a.budget = append(a.budget, int32(n.AttemptBudget))
 }
 
 // args are the values of the record statement.

@@ -191,7 +191,7 @@ func loadMapping(ctx context.Context, t *tx, version string) (m storage.Mapping,
 }
 
 // putFeature creates or replaces what is known of a feature. A feature with
-// events and no row is unsigned. // Q7
+// events and no row is unsigned, as Q7 wants it.
 func putFeature(ctx context.Context, t *tx, f storage.Feature, revision int64) error {
 	if f.Name == "" {
 		return sdk.Invalid("features", "a name")

@@ -106,7 +106,7 @@ func (a *Adapter) streamPage(ctx context.Context, t *tx, q storage.StreamQuery) 
 	}{
 		{qStatementTimeout, []any{statementTimeout(ctx)}, nil},
 		{qLastSeq, nil, func(rows pgx.Rows) error { return rows.Scan(&now.seq) }},
-		{qRecording, []any{int64(lockClassRoutes), int64(uint32(a.target.scope()))}, func(rows pgx.Rows) error { //nolint:gosec // as the view shows it
+		{qRecording, []any{int64(lockClassRoutes), int64(uint32(a.target.scope()))}, func(rows pgx.Rows) error {
 			var holder string
 			err := rows.Scan(&holder)
 			now.holders = append(now.holders, holder)
