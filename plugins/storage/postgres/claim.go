@@ -42,7 +42,7 @@ func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (claim st
 	if len(routes) == 0 {
 		return claim, nil
 	}
-	known := a.hints.get(routes, time.Now())
+	known := a.hints.get(routes, time.Now()) //nolint:forbidigo // how long a hint is believed; decides nothing
 	var cl *claimer
 	attempt := func(ctx context.Context, t *tx) error {
 		cl = &claimer{t: t, req: req, routes: routes, start: known, serial: known.serial}
@@ -236,10 +236,17 @@ type claimRow struct {
 func (r *claimRow) dest(p *page) []any {
 	it := &r.it
 	d := []any{
-		utcInto{&p.now}, &p.seen, &p.held, utcInto{&p.next.at}, intInto(&p.next.item),
-		utcInto{&r.at}, textInto(&r.code), intInto(&it.ItemID), intInto(&it.RouteID), textInto(&it.SerialKey),
-		countInto{&it.Attempts}, countInto{&it.AttemptBudget}, boolInto{&it.Unresolved},
-		utcInto{&it.FirstAttemptAt}, intInto(&it.LeaseToken),
+		utcInto{&p.now},
+		&p.seen, &p.held,
+		utcInto{&p.next.at},
+		intInto(&p.next.item),
+		utcInto{&r.at},
+		textInto(&r.code), intInto(&it.ItemID), intInto(&it.RouteID), textInto(&it.SerialKey),
+		countInto{&it.Attempts},
+		countInto{&it.AttemptBudget},
+		boolInto{&it.Unresolved},
+		utcInto{&it.FirstAttemptAt},
+		intInto(&it.LeaseToken),
 	}
 	d = append(d, identityInto(&it.Identity)...)
 	d = append(d, hashInto{&it.Digest}, textInto(&it.Customer), documentInto{&it.Payload})
@@ -257,7 +264,7 @@ func (cl *claimer) mappings(ctx context.Context) error {
 		v := it.Identity.MappingVersion
 		m, known := cache.Load(v)
 		if known {
-			it.Mapping = m.(storage.Mapping) //nolint:forcetypeassert // nothing else is stored
+			it.Mapping, _ = m.(storage.Mapping) // nothing else is stored
 		} else if v != "" && !slices.Contains(missing, v) {
 			missing = append(missing, v)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -255,8 +256,8 @@ func TestSerialKeyAcrossRoutes(t *testing.T) {
 	o.exec("UPDATE {schema}.fencepost_outbox_state SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE item = 1")
 	o.wantClaim(storage.ClaimRequest{Routes: []int64{second}}, 2) // 1 has expired
 	o.wantClaim(storage.ClaimRequest{Routes: first}, 4)           // and now waits for 2
-	for id, after := range map[int64]time.Duration{2: 5, 3: 1, 4: 3} {
-		o.move(storage.Transition{ItemID: id, Expect: fenced(1), Set: storage.Change{State: storage.Pending, NextAttemptAfter: new(after * time.Microsecond)}})
+	for id, after := range map[int64]time.Duration{2: 5 * time.Microsecond, 3: time.Microsecond, 4: 3 * time.Microsecond} {
+		o.move(storage.Transition{ItemID: id, Expect: fenced(1), Set: storage.Change{State: storage.Pending, NextAttemptAfter: new(after)}})
 	}
 	o.wantClaim(storage.ClaimRequest{Routes: both}, 1)
 	cl := o.claim(storage.ClaimRequest{Routes: both, Limit: 1}) // 2 waits for 1
@@ -349,7 +350,7 @@ func TestSerialKeysExcludeAcrossHosts(t *testing.T) {
 		wg.Go(func() {
 			for {
 				host := hosts[w%3]
-				cl, err := host.Claim(t.Context(), storage.ClaimRequest{Owner: fmt.Sprint(w), Routes: []int64{o.route}, Limit: 7, Lease: time.Hour})
+				cl, err := host.Claim(t.Context(), storage.ClaimRequest{Owner: strconv.Itoa(w), Routes: []int64{o.route}, Limit: 7, Lease: time.Hour})
 				if err != nil {
 					t.Error(err)
 					return

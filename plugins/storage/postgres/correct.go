@@ -90,7 +90,7 @@ type corrector struct {
 var errDecided = errors.New("decided")
 
 // run goes through the steps. What is refused is committed, with nothing in
-// it: a failure here would be one of the caller's transaction. // B33
+// it: a failure here would be one of the caller's transaction (B33).
 func (c *corrector) run(ctx context.Context) error {
 	for _, step := range []struct {
 		do    func(context.Context) error
@@ -220,7 +220,7 @@ func (c *corrector) bound(ctx context.Context) error {
 
 // insert writes the correction. An id that exists by now was taken by something
 // that the lock does not exclude: it is answered as the record of usage would
-// answer it. // B15 to B19
+// answer it (B15 to B19).
 func (c *corrector) insert(ctx context.Context) error {
 	ev := c.event
 	ev.Reverses = c.left.IsZero()
@@ -246,7 +246,7 @@ func (c *corrector) insert(ctx context.Context) error {
 }
 
 // deltas moves the totals and the buckets of the active generation and of the
-// building one. // B31, B34
+// building one (B31, B34).
 func (c *corrector) deltas(ctx context.Context) error {
 	var active, building int64
 	if err := c.t.row(ctx, qGenerationsWritten, []any{&active, &building}); err != nil {

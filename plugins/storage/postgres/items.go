@@ -93,7 +93,9 @@ func (s itemErrorInto) ScanText(v pgtype.Text) error {
 
 func attemptInto(at *storage.Attempt) []any {
 	return []any{
-		&at.ItemID, &at.LeaseToken, &at.Owner, utcInto{&at.StartedAt}, utcInto{&at.FinishedAt},
+		&at.ItemID, &at.LeaseToken, &at.Owner,
+		utcInto{&at.StartedAt},
+		utcInto{&at.FinishedAt},
 		&at.HostClass, &at.Outcome, &at.Evidence, &at.Status, &at.RequestID, &at.Code, &at.Message,
 		textInto(&at.Decided), &at.Fenced,
 	}

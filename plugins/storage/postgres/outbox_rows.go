@@ -74,10 +74,19 @@ func (s documentInto) ScanText(v pgtype.Text) error {
 func eventInto(ev *storage.Event) []any {
 	return []any{
 		intInto(&ev.Seq), textInto(&ev.Tenant), textInto(&ev.EventID), textInto(&ev.Feature),
-		decimalInto{&ev.Quantity}, decimalInto{&ev.Effect}, textInto(&ev.Kind), boolInto{&ev.Reverses},
-		textInto(&ev.OriginalEventID), utcInto{&ev.OccurredAt}, utcInto{&ev.PeriodStart}, utcInto{&ev.PeriodEnd},
+		decimalInto{&ev.Quantity},
+		decimalInto{&ev.Effect},
+		textInto(&ev.Kind),
+		boolInto{&ev.Reverses},
+		textInto(&ev.OriginalEventID),
+		utcInto{&ev.OccurredAt},
+		utcInto{&ev.PeriodStart},
+		utcInto{&ev.PeriodEnd},
 		textInto(&ev.PeriodSource), textInto(&ev.Plan), textInto(&ev.PlanVersion), &ev.Dimensions,
-		documentInto{&ev.Metadata}, hashInto{&ev.PayloadHash}, hashInto{&ev.DedupeHash}, utcInto{&ev.RecordedAt},
+		documentInto{&ev.Metadata},
+		hashInto{&ev.PayloadHash},
+		hashInto{&ev.DedupeHash},
+		utcInto{&ev.RecordedAt},
 	}
 }
 

@@ -133,7 +133,9 @@ func TestPruneCorrected(t *testing.T) {
 	t.Parallel()
 	a := open(t)
 	route, rev := routed(t, a)
+	e0 := tokens("acme", "e0", "5") // stays for its own item; so must its correction
 	record(t, a, storage.RecordRequest{RoutesRevision: rev, Units: []storage.Unit{
+		plain(e0, itemFor(e0, route, "m1")),
 		plain(tokens("acme", "e1", "5")), plain(tokens("acme", "e2", "5")), plain(tokens("acme", "e3", "5")),
 	}})
 	of := func(id, original string) storage.CorrectRequest {
@@ -141,24 +143,25 @@ func TestPruneCorrected(t *testing.T) {
 		c.RoutesRevision = rev
 		return c
 	}
+	correct(t, a, of("c0", "e0"))
 	correct(t, a, of("c1", "e1"))
 	open := of("c3", "e3") // its item is for somebody to act on
 	open.Items = []storage.NewItem{itemFor(storage.Event{Tenant: "acme", EventID: "c3"}, route, "m1")}
 	correct(t, a, open)
 	aged(t, a, 2*day)
 	correct(t, a, of("c2", "e2")) // young
-	wantPruned(t, a, storage.PruneRequest{Kind: storage.PruneEvents, Limit: 1}, storage.PruneResult{Removed: 1, Kept: 2, More: true})
-	wantTotals(t, a, "acme", "tokens 9/6/3")
+	wantPruned(t, a, storage.PruneRequest{Kind: storage.PruneEvents, Limit: 1}, storage.PruneResult{Removed: 1, Kept: 4, More: true})
+	wantTotals(t, a, "acme", "tokens 12/8/4")
 	// The correction of an original that is gone goes next.
-	wantPruned(t, a, storage.PruneRequest{Kind: storage.PruneEvents}, storage.PruneResult{Removed: 1, Kept: 3})
-	wantTotals(t, a, "acme", "tokens 9/6/3")
+	wantPruned(t, a, storage.PruneRequest{Kind: storage.PruneEvents}, storage.PruneResult{Removed: 1, Kept: 5})
+	wantTotals(t, a, "acme", "tokens 12/8/4")
 	must(t, checkEquations(t.Context(), a))
 	wantTold(t, correct(t, a, of("c4", "e3")), "inserted c4 1")
 	a.execScript(t, "UPDATE {schema}.fencepost_outbox_state SET settled_at = now()")
 	aged(t, a, 2*day)
-	wantPruned(t, a, storage.PruneRequest{Kind: storage.PruneEvents}, storage.PruneResult{Removed: 5})
-	wantTotals(t, a, "acme", "tokens 7/7/3")
-	wantRows(t, a, map[string]int{"events": 0, "tombstones": 7})
+	wantPruned(t, a, storage.PruneRequest{Kind: storage.PruneEvents}, storage.PruneResult{Removed: 7})
+	wantTotals(t, a, "acme", "tokens 10/9/4")
+	wantRows(t, a, map[string]int{"events": 0, "tombstones": 9})
 	must(t, checkEquations(t.Context(), a))
 }
 

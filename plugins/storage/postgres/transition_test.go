@@ -1,8 +1,8 @@
 package postgres
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -320,7 +320,7 @@ func TestGaugeUnderLoad(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for left.Load() > 0 && !t.Failed() {
-				cl, err := hosts[w%2].Claim(t.Context(), storage.ClaimRequest{Owner: fmt.Sprint(w), Routes: []int64{o.route}, Limit: 11, Lease: time.Hour})
+				cl, err := hosts[w%2].Claim(t.Context(), storage.ClaimRequest{Owner: strconv.Itoa(w), Routes: []int64{o.route}, Limit: 11, Lease: time.Hour})
 				if err != nil {
 					t.Error(err)
 					return
