@@ -198,7 +198,10 @@ func TestProjectionCopy(t *testing.T) {
   ON t.generation = 1 AND s.generation = $1 AND s.tenant_key = t.tenant_key AND s.quantity = t.quantity AND s.events = t.events`, -c.number); n != 3 {
 		t.Errorf("%d rows of the seed are those of the active generation, want 3", n)
 	}
-	must(t, a.removeCopy(ctx, "test", c.number)) // not what is being built
+	must(t, a.removeCopy(ctx, "test", c.number))
+	if n := sqlOne[int](t, a, `SELECT count(*) FROM {schema}.fencepost_totals WHERE abs(generation) = $1`, c.number); n != 6 {
+		t.Errorf("%d rows of the build and its seed after it was taken for a copy, want 6", n)
+	}
 	must(t, replay(ctx, a, 10, func() error { return checkEquations(ctx, a) }))
 	c.number++
 	if st, err = a.announce(ctx, "test", c, ""); err != nil || st.Building != 0 {
