@@ -109,6 +109,11 @@ func replaces(r *run) {
 	again := r.correct(r.replacing(&e))
 	r.same("the repeat", []any{again.Outcome, again.Correction, again.Replacement}, []any{storage.Duplicate, res.Correction, res.Replacement})
 	r.totalIs("after the repeat", t, "8", 3, 1)
+	other := r.replacing(&e)
+	with := entry(usage(t, "2", "9"))
+	other.Replacement = &with
+	r.same("the repeat with another replacement", r.correct(other).Outcome, storage.Conflict)
+	r.totalIs("after the conflict", t, "8", 3, 1)
 }
 
 func replacementConflict(r *run) {

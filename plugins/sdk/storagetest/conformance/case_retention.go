@@ -25,6 +25,8 @@ func retentionCases() []Case {
 		fresh("retention/receipts-live-a-day", "S15 B4", retaining(storage.Counters), receiptsLive),
 		fresh("retention/a-build-keeps-what-was-pruned", "S15 B44",
 			retaining(storage.EventStreaming, storage.ProjectionGenerations), buildKeepsPruned),
+		fresh("retention/a-build-keeps-what-it-has-to-scan", "S15 B44",
+			retaining(storage.EventStreaming, storage.ProjectionGenerations), unscannedStays),
 	}
 }
 
@@ -241,4 +243,21 @@ func buildKeepsPruned(r *run) {
 	s = r.beginBuild()
 	r.build(s.Building)
 	r.totalIs("rebuilt again", t, "18", 4, 4)
+}
+
+// What a build has still to scan stays until it was scanned: removed before, it
+// would be missing from the new generation.
+func unscannedStays(r *run) {
+	t := r.tenant("a")
+	r.put(usage(t, "1", "10"))
+	r.put(usage(t, "2", "5"))
+	s := r.beginBuild()
+	r.put(usage(t, "3", "1"))
+	r.pruneUntilGone(t, "3") // younger than the other two, and not to be scanned
+	r.build(s.Building)
+	r.totalIs("built", t, "16", 3, 3)
+	r.pruneUntilGone(t, "1", "2")
+	s = r.beginBuild()
+	r.build(s.Building)
+	r.totalIs("built anew", t, "16", 3, 3)
 }

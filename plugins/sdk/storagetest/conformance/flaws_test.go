@@ -106,13 +106,13 @@ func TestModelFindsFlaws(t *testing.T) {
 					ref.flaws = f
 					return ref, nil
 				},
-				Seed: 3, Steps: 1500,
+				Seed: 3, Steps: 4000,
 			}, func(c Case) bool { return c.Name == "model/lockstep" }, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if report.Failed != 1 {
-				t.Error("1500 steps found nothing")
+				t.Error("4000 steps found nothing")
 				return
 			}
 			t.Log(report.Results[0].Line())

@@ -102,14 +102,19 @@ func (s *Reference) RecordCorrection(ctx context.Context, req storage.CorrectReq
 	return s.insertCorrection(&req, *original, sum), nil
 }
 
-// knownCorrection answers a repeat.
+// knownCorrection answers a repeat. A repeat with another replacement than the
+// one that is stored is no repeat.
 func (s *Reference) knownCorrection(req *storage.CorrectRequest, hash storage.Hash, result storage.EntryResult) storage.CorrectResult {
 	if hash != req.Event.DedupeHash {
 		return storage.CorrectResult{Outcome: storage.Conflict}
 	}
 	res := storage.CorrectResult{Outcome: storage.Duplicate, Correction: result}
 	if req.Replacement != nil {
-		if known, _, r := s.find(&req.Replacement.Event); known {
+		known, other, r := s.find(&req.Replacement.Event)
+		if known && other != req.Replacement.Event.DedupeHash {
+			return storage.CorrectResult{Outcome: storage.Conflict}
+		}
+		if known {
 			res.Replacement = &r
 		}
 	}

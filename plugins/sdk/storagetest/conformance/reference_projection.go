@@ -22,7 +22,10 @@ func (s *Reference) BeginProjection(ctx context.Context, settings string) (stora
 		return state, nil
 	}
 	s.lastGen++
-	p.Building, p.Watermark, p.Cursor, p.Paused, p.BegunAt = s.lastGen, s.lastSeq, 0, false, s.clock()
+	p.Building, p.Watermark, p.Cursor, p.Paused, p.BegunAt = s.lastGen, 0, 0, false, s.clock()
+	if n := len(s.events); n > 0 { // the newest may have been removed
+		p.Watermark = s.events[n-1].Seq
+	}
 	p.BuildingSettings = settings
 	for _, k := range s.totalKeys(p.Active) {
 		t := s.totals[k]
