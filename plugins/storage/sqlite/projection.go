@@ -55,7 +55,9 @@ func projectionState(c *conn) (s storage.ProjectionState, err error) {
 // BeginProjection announces a build: the totals of the active generation are
 // copied twice, into the building one and into the seed, and what retention
 // removed is added to the building one. The writer lock is the exclusive lock:
-// no record is in flight, so that the last seq is the watermark.
+// no record is in flight, so that the last event is the watermark. Not the last
+// seq that was given: retention may have removed that event, and a scan would
+// never come to it.
 func (a *Adapter) BeginProjection(ctx context.Context, settings string) (state storage.ProjectionState, err error) {
 	err = a.writeAt(ctx, "begin projection", beginFaults, func(_ context.Context, c *conn) error {
 		if len(settings) > maxSettings {
@@ -70,7 +72,7 @@ func (a *Adapter) BeginProjection(ctx context.Context, settings string) (state s
 			return nil
 		}
 		var watermark int64
-		if _, err := c.bind(qLastEvent).one(func(r *row) { watermark = r.int() }); err != nil {
+		if _, err := c.bind(qWatermark).one(func(r *row) { watermark = r.int() }); err != nil {
 			return err
 		}
 		if _, err := c.bind(qProjectionBegin).int(watermark).text(settings).time(a.now()).run(); err != nil {

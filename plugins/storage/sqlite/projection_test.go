@@ -173,6 +173,26 @@ func TestProjectionMends(t *testing.T) {
 	}
 }
 
+// A scan must be able to come to the watermark: the last event that is there,
+// not the last one that was.
+func TestWatermarkAfterPrune(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	a := open(t, c)
+	tenants(t, a, 3, "e1")
+	c.advance(time.Hour)
+	prune(t, a, storage.PruneEvents, 0, 10)
+	if state := begin(t, a, ""); state.Watermark != 0 {
+		t.Errorf("%+v", state)
+	}
+	if _, err := a.DrainSeed(t.Context(), 2, 10); err != nil {
+		t.Error(err)
+	}
+	if state, err := a.ActivateProjection(t.Context(), 2); err != nil || totals(t, a, "t01") != "tokens 5/1" {
+		t.Errorf("%+v, %v, totals %s", state, err, totals(t, a, "t01"))
+	}
+}
+
 // What retention removed is in the next build, and what a build has not scanned
 // is not removed. A build that was abandoned leaves nothing to a later one.
 func TestProjectionAfterPrune(t *testing.T) {

@@ -66,6 +66,7 @@ const (
 	qEventsAfter
 	qEventsAfterFiltered
 
+	qWatermark
 	qProjectionState
 	qProjectionBegin
 	qProjectionCopy
@@ -214,6 +215,7 @@ var queryFiles = [numQueries]string{
 	qEventsAfter:         "events_after",
 	qEventsAfterFiltered: "events_after_filtered",
 
+	qWatermark:          "watermark",
 	qProjectionState:    "projection_state",
 	qProjectionBegin:    "projection_begin",
 	qProjectionCopy:     "projection_copy",
