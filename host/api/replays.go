@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,10 +192,12 @@ func (s *server) pruneReplay(w http.ResponseWriter, r *http.Request) {
 		err = decodeInput(r.Body, &in, "abandon")
 	}
 	if err == nil {
+		// Rows that are left when a request's time is up would be nobody's.
+		ctx := context.WithoutCancel(r.Context())
 		if in.Abandon {
-			_, err = s.cfg.Engine.AbandonReplay(r.Context())
+			_, err = s.cfg.Engine.AbandonReplay(ctx)
 		} else {
-			_, err = s.cfg.Engine.PruneReplay(r.Context())
+			_, err = s.cfg.Engine.PruneReplay(ctx)
 		}
 	}
 	s.replayStatus(w, r, err, http.StatusOK)
