@@ -93,18 +93,21 @@ func (q UsageQuery) selects(start time.Time) bool {
 func (e *Engine) aggregatePeriods(ctx context.Context, q UsageQuery, totals []storage.Total) ([]UsageRow, error) {
 	var edges []time.Time
 	wanted := map[time.Time]bool{} // by the start
+	var latest time.Time // end of all periods before
 	for i, t := range totals {
-		selected := q.selects(t.PeriodStart)
-		overlaps := i > 0 && t.PeriodStart.Before(totals[i-1].PeriodEnd)
-		if overlaps && (selected || q.selects(totals[i-1].PeriodStart)) {
+		overlaps := t.PeriodStart.Before(latest) || (i+1 < len(totals) && totals[i+1].PeriodStart.Before(t.PeriodEnd))
+		if t.PeriodEnd.After(latest) {
+			latest = t.PeriodEnd
+		}
+		if !q.selects(t.PeriodStart) {
+			continue
+		}
+		if overlaps {
 			return nil, &sdk.Error{
 				Tag: sdk.TagUnsupported, Code: "periods_overlap", Field: "window",
 				Rule: "billing periods that do not overlap; the tenant's subscription was changed within one",
 				Hint: "ask by day or hour, or without group, filter and aggregation",
 			}
-		}
-		if !selected {
-			continue
 		}
 		wanted[t.PeriodStart] = true
 		if len(edges) == 0 || !edges[len(edges)-1].Equal(t.PeriodStart) {

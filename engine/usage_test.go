@@ -216,6 +216,36 @@ func TestUsagePeriods(t *testing.T) {
 	}
 }
 
+// A period overlaps one that is not its neighbour: a year that months follow.
+func TestUsagePeriodsInsideAYear(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	put := func(i storage.Interval) {
+		t.Helper()
+		_, err := f.PutSubscription(t.Context(), storage.Subscription{Tenant: "acme", Interval: i})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(storage.Year)
+	f.want(f.each(eventAt("a", "1", "2026-02-01T00:00:00Z")), "inserted")
+	put(storage.Month)
+	f.want(f.each(eventAt("b", "2", "2026-03-02T00:00:00Z"), eventAt("c", "4", "2026-05-02T00:00:00Z")), "inserted inserted")
+	f.want(f.each(eventAt("d", "8", "2025-12-02T00:00:00Z")), "inserted")
+	q := engine.UsageQuery{Tenant: "acme", Feature: "tokens", Aggregation: meter.Max}
+	for _, from := range []string{"2026-01-01T00:00:00Z", "2026-03-01T00:00:00Z", "2026-05-01T00:00:00Z"} {
+		q.From = eventAt("", "0", from).Time
+		q.To = q.From.Add(time.Second)
+		_, err := f.Usage(t.Context(), q)
+		tagIs(t, err, sdk.TagUnsupported, "periods_overlap")
+	}
+	q.From = time.Time{}
+	q.To = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if got, want := usageText(f.usage(q)), "12-01T00:00 8/1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 func TestUsageRefuses(t *testing.T) {
 	t.Parallel()
 	f := open(t)
