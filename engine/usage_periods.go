@@ -93,7 +93,7 @@ func (q UsageQuery) selects(start time.Time) bool {
 func (e *Engine) aggregatePeriods(ctx context.Context, q UsageQuery, totals []storage.Total) ([]UsageRow, error) {
 	var edges []time.Time
 	wanted := map[time.Time]bool{} // by the start
-	var latest time.Time // end of all periods before
+	var latest time.Time           // end of all periods before
 	for i, t := range totals {
 		overlaps := t.PeriodStart.Before(latest) || (i+1 < len(totals) && totals[i+1].PeriodStart.Before(t.PeriodEnd))
 		if t.PeriodEnd.After(latest) {
