@@ -145,6 +145,9 @@ start_services() {
     return 1
   fi
   export FENCEPOST_TEST_POSTGRES
+  # Whatever ends this shell, and be it kill -9, the servers end too.
+  setsid bash -c "$(declare -p work servers bouncer); $(declare -f stop_services as_server server_user)
+    while kill -0 $$; do sleep 1; done; [[ ! -d \$work ]] || stop_services" </dev/null >/dev/null 2>&1 &
 }
 
 # stop_services ends what start_services started, and nothing else.

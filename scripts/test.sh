@@ -33,9 +33,10 @@ mapfile -t race < <(grep -vE "$plain" <<<"$all")
 mapfile -t rest < <(grep -E "$plain" <<<"$all")
 
 if [[ ${RACE:-1} == 1 ]]; then
-  # SQLite and the Wasm compiler are others' code, translated or generated, and
-  # six times slower when they are watched. Ours is, and what it shares with them.
-  CGO_ENABLED=1 step 'race' go test -race -gcflags='modernc.org/...=-race=false' -gcflags='github.com/tetratelabs/wazero/...=-race=false' -timeout 10m "${race[@]}"
+  # SQLite is C, translated, and six times slower when it is watched. Only it is
+  # left out: generic code that an unwatched package shares with others would
+  # hide what synchronises them.
+  CGO_ENABLED=1 step 'race' go test -race -gcflags='modernc.org/sqlite/lib=-race=false' -timeout 15m "${race[@]}"
 else
   step 'without race' go test -timeout 10m "${race[@]}"
 fi
@@ -44,8 +45,9 @@ step 'whole binaries, rules' go test -timeout 10m "${rest[@]}"
 # Once more what speaks to PostgreSQL: with the newest, and by way of PgBouncer.
 mapfile -t speaking < <(git grep -l --untracked 'internal/pgtest"' -- '*_test.go' | xargs -r grep -L '^//go:build .*faults' | xargs -r dirname | sort -u)
 if [[ -n ${FENCEPOST_TEST_POSTGRES_NEWEST:-} && $FENCEPOST_TEST_POSTGRES != "$FENCEPOST_TEST_POSTGRES_NEWEST" ]]; then
-  FENCEPOST_TEST_POSTGRES=$FENCEPOST_TEST_POSTGRES_NEWEST step 'newest PostgreSQL' go test -timeout 10m "${speaking[@]/#/./}"
+  # The broken adapters prove the suite, not the server.
+  FENCEPOST_TEST_POSTGRES=$FENCEPOST_TEST_POSTGRES_NEWEST step 'newest PostgreSQL' go test -timeout 10m -skip '^TestBroken' "${speaking[@]/#/./}"
 fi
 if [[ -n ${FENCEPOST_TEST_PGBOUNCER:-} ]]; then
-  FENCEPOST_TEST_POSTGRES=$FENCEPOST_TEST_PGBOUNCER step 'PgBouncer' go test -timeout 10m ./plugins/storage/postgres
+  FENCEPOST_TEST_POSTGRES=$FENCEPOST_TEST_PGBOUNCER step 'PgBouncer' go test -timeout 10m -run '^TestConformance$' ./plugins/storage/postgres
 fi
