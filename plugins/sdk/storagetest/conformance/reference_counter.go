@@ -141,7 +141,11 @@ func (s *Reference) FlushBatch(ctx context.Context, b storage.FlushBatch) (stora
 		s.addHistory(b.History)
 	}
 	for i, c := range b.Counters {
-		res.Counters[i] = s.counters[counterKey(c.CounterKey)]
+		current, ok := s.counters[counterKey(c.CounterKey)]
+		if !ok { // a repeat may name what the first delivery did not
+			current.CounterKey = counterKey(c.CounterKey)
+		}
+		res.Counters[i] = current
 		if s.flaws.has(flawRedeliveryOldTotals) && !res.Applied {
 			res.Counters[i] = c
 		}
