@@ -38,7 +38,7 @@ func (r *replay) scan(ctx context.Context) (bool, error) {
 
 // read returns the next events to scan, one at least. A store shows no event
 // while an earlier one may still commit, so there may be nothing to see for as
-// long as a transaction is open. // B36, B-T14
+// long as a transaction is open. // B36, B-T14.
 func (r *replay) read(ctx context.Context) ([]storage.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
@@ -86,7 +86,7 @@ type totalKey struct {
 	start           int64 // microseconds since 1970
 }
 
-// add computes what events sum to. // B41, B44
+// add computes what events sum to. // B41, B44.
 func (r *replay) add(events []storage.Event) storage.ProjectionBatch {
 	b := storage.ProjectionBatch{Generation: r.at.Generation, After: r.at.Cursor, Cursor: events[len(events)-1].Seq}
 	at := map[totalKey]int{}

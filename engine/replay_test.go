@@ -102,7 +102,7 @@ func (f *fixture) totals() map[string]string {
 	return out
 }
 
-// exact fails unless the totals are the sum of the events. // I4
+// exact fails unless the totals are the sum of the events. // I4.
 func (f *fixture) exact(when string) {
 	f.t.Helper()
 	want, got := f.recomputed(), f.totals()
@@ -136,7 +136,7 @@ func (f *fixture) replay(o engine.ReplayOptions) engine.ReplayProgress {
 	return p
 }
 
-// A replay of what is right changes nothing but the generation. // B37-B43
+// A replay of what is right changes nothing but the generation. // B37-B43.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	f := open(t)
@@ -367,7 +367,7 @@ func TestReplayRefuses(t *testing.T) {
 
 // Buckets that were switched on after events were recorded, or keep other
 // dimensions than before, are not believed until a replay has rebuilt them, and
-// say the same as the events then. // Q27
+// say the same as the events then. // Q27.
 func TestBucketsAreBelievedWhenRebuilt(t *testing.T) {
 	t.Parallel()
 	f := open(t)

@@ -35,7 +35,7 @@ func track(t *testing.T, e *engine.Engine, tenant, feature, q string) {
 }
 
 // What was tracked is said to be unflushed until it is in the store, and is in
-// the tenant's billing period; every host sees what is flushed. // B2-B4
+// the tenant's billing period; every host sees what is flushed. // B2-B4.
 func TestTrack(t *testing.T) {
 	t.Parallel()
 	now := noon

@@ -114,7 +114,7 @@ func TestUsageByDay(t *testing.T) {
 
 // Groups and filters take names and values as values, whatever is in them. An
 // event without the dimension is in the group null; a window without events has
-// no group. // F60
+// no group. // F60.
 func TestUsageGroups(t *testing.T) {
 	t.Parallel()
 	f := open(t)

@@ -87,7 +87,7 @@ func (r *replays) wait() {
 }
 
 // rebuildBuckets replays if buckets were switched on or changed since they were
-// built: until then usage by windows is answered from events. // Q27
+// built: until then usage by windows is answered from events. // Q27.
 func (h *Host) rebuildBuckets(ctx context.Context) {
 	stale, err := h.engine.StaleBuckets(ctx)
 	if err != nil {
