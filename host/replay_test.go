@@ -123,7 +123,7 @@ func TestReplaysInTheBackground(t *testing.T) {
 }
 
 // Buckets that were switched on are rebuilt when a host starts that delivers.
-// // Q27
+// Q27.
 func TestBucketsAreRebuiltAtStart(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
