@@ -23,5 +23,5 @@ func TestConformance(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = a.Close() })
 		return a
-	})
+	}, storagetest.Effort(0, 15)) // a race is looked for on every server of the matrix
 }
