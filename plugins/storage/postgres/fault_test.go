@@ -25,7 +25,7 @@ func TestReadOnlyIsLeft(t *testing.T) {
 	}
 	a := openDSN(t, dsn)
 	poison := func() {
-		for range 2 {
+		for range a.cfg.MaxConns { // more than a call is tried
 			c, err := a.pools[workPool].Acquire(t.Context())
 			must(t, err)
 			defer c.Release()
@@ -40,6 +40,24 @@ func TestReadOnlyIsLeft(t *testing.T) {
 	must(t, err)
 	if n := sqlOne[int](t, a, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", a.target.schema); n > 4 {
 		t.Errorf("%d connections: those to the read-only server were kept", n)
+	}
+}
+
+// D9, F23: an error of the COMMIT itself is unavailable, whatever it says: the
+// transaction may be found done.
+func TestFailedCommit(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	sqlExec(t, a, `CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'late' USING ERRCODE = 'check_violation'; END $$`)
+	sqlExec(t, a, `CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {schema}.fencepost_subscriptions
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.refuse()`)
+	_, err := a.PutSubscription(t.Context(), storage.Subscription{Tenant: "acme"})
+	wantFailure(t, err, sdk.TagUnavailable, "constraint")
+	must(t, a.Ping(t.Context())) // the connection of it is not used again
+	subs, err := a.Subscriptions(t.Context(), []string{"acme"})
+	if err != nil || len(subs) != 0 {
+		t.Errorf("%+v, %v", subs, err)
 	}
 }
 
