@@ -177,7 +177,7 @@ func TestScript(t *testing.T) {
 // file.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	dsn, schema := pgtest.Schema(t)
+	dsn, _ := pgtest.Schema(t)
 	a := openDSN(t, dsn)
 	c, err := pgx.Connect(t.Context(), pgtest.Plain(dsn))
 	must(t, err)
@@ -193,7 +193,7 @@ func TestStatementsPrepare(t *testing.T) {
 		if _, err := c.Prepare(t.Context(), "", text); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if strings.Contains(text, "fencepost_") && !strings.Contains(text, schema+".fencepost_") {
+		if strings.Contains(text, " fencepost_") { // a literal is quoted
 			t.Errorf("%s: a table without the schema", name)
 		}
 		delete(used, name)

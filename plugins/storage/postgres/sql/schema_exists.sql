@@ -1,1 +1,1 @@
-SELECT to_regnamespace($1::text) IS NOT NULL
+SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)
