@@ -226,6 +226,11 @@ func decodeInput(body io.Reader, into any, fields string) error {
 func (s *server) replayStatus(w http.ResponseWriter, r *http.Request, err error, status int) {
 	var st storage.ProjectionState
 	var stale []string
+	// First the run: what the store says of one that has ended is then not older.
+	var run *ReplayRunView
+	if s.cfg.Replays != nil {
+		run = runView(s.cfg.Replays.Last())
+	}
 	if err == nil {
 		st, err = s.cfg.Engine.ReplayState(r.Context())
 	}
@@ -238,13 +243,10 @@ func (s *server) replayStatus(w http.ResponseWriter, r *http.Request, err error,
 	}
 	out := ReplayStatus{
 		Active: id(st.Active), Building: id(st.Building), Previous: id(st.Previous), SeedLeft: st.Seed != 0, Paused: st.Paused,
-		BegunAt: stamp(st.BegunAt), ActivatedAt: stamp(st.ActivatedAt), StaleBuckets: stale,
+		BegunAt: stamp(st.BegunAt), ActivatedAt: stamp(st.ActivatedAt), StaleBuckets: stale, Run: run,
 	}
 	if st.Building != 0 {
 		out.Watermark, out.Cursor = strconv.FormatInt(st.Watermark, 10), strconv.FormatInt(st.Cursor, 10)
-	}
-	if s.cfg.Replays != nil {
-		out.Run = runView(s.cfg.Replays.Last())
 	}
 	writeJSON(w, status, out)
 }
