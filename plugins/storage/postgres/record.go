@@ -244,7 +244,8 @@ func (t *tx) tuned(ctx context.Context, rec *recorder) error {
 		q    query
 		args []any
 	}{
-		{qRecordSettings, recordSettings[:]}, {qRecord, rec.args()},
+		{qRecordSettings, recordSettings[:]},
+		{qRecord, rec.args()},
 		{qRecordSettings, []any{before[0], before[1], before[2], before[3]}},
 	} {
 		if err := t.queue(b, s.q, s.args...); err != nil {
