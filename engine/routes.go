@@ -90,7 +90,7 @@ func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.Ro
 }
 
 // exportable fails if a plan reports a feature of which a provider cannot be
-// told event by event. // Q8
+// told event by event (Q8).
 func (e *Engine) exportable(p RoutePlan) error {
 	for _, name := range slices.Sorted(maps.Keys(p.Features)) {
 		f := e.cfg.feature(name)

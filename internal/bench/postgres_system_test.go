@@ -101,7 +101,7 @@ func BenchmarkPostgresDraining(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
 			for i := range 2 {
-				wg.Go(func() { s.drain(b, ctx, strconv.Itoa(i), &settled) })
+				wg.Go(func() { s.drain(ctx, b, strconv.Itoa(i), &settled) })
 			}
 			took := alone(round)
 			stop()
@@ -114,7 +114,7 @@ func BenchmarkPostgresDraining(b *testing.B) {
 }
 
 // drain claims and settles until ctx ends.
-func (s *shop) drain(b *testing.B, ctx context.Context, owner string, settled *atomic.Int64) {
+func (s *shop) drain(ctx context.Context, b *testing.B, owner string, settled *atomic.Int64) {
 	b.Helper()
 	for ctx.Err() == nil {
 		cl, err := s.store.Claim(b.Context(), storage.ClaimRequest{Owner: owner, Routes: []int64{s.route}, Limit: 500, Lease: time.Minute})

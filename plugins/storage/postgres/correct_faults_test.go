@@ -11,7 +11,7 @@ import (
 )
 
 // F01 for corrections: stopped at c1 to c6, nothing is stored; at c7 all is.
-// Either way the same call again says which. // B48
+// Either way the same call again says which (B48).
 func TestCorrectFaults(t *testing.T) {
 	t.Parallel()
 	for _, label := range []string{"c1", "c2", "c3", "c4", "c5", "c6", "c7"} {

@@ -430,7 +430,7 @@ func TestCorrectDuringBuild(t *testing.T) {
 }
 
 // F: the role of a correction's transaction at another isolation is refused,
-// because its sum would not see what was committed before the lock. // B29
+// because its sum would not see what was committed before the lock (B29).
 func TestCorrectIsolation(t *testing.T) {
 	t.Parallel()
 	a := open(t)

@@ -38,7 +38,7 @@ func prune(t testing.TB, a *Adapter, req storage.PruneRequest) storage.PruneResu
 }
 
 // wantPruned prunes twice, first as a dry run, and compares both answers: the
-// predicate is one. // S15
+// predicate is one (S15).
 func wantPruned(t testing.TB, a *Adapter, req storage.PruneRequest, want storage.PruneResult) {
 	t.Helper()
 	dry := req

@@ -312,7 +312,7 @@ FROM {schema}.fencepost_outbox`)
 	}
 }
 
-// P5, S9: totals are exact beyond what a float or an int64 could hold. // Q8
+// P5, S9: totals are exact beyond what a float or an int64 could hold (Q8).
 func TestTotalsAreExact(t *testing.T) {
 	t.Parallel()
 	a := open(t)

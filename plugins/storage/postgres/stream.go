@@ -63,7 +63,7 @@ const streamPatience = 100 * time.Millisecond
 // StreamEvents returns events in insertion order after a cursor. It ends below
 // the oldest record in flight, so that no event is passed over which commits
 // later with a lower seq: nothing is left out, and what was recorded is at most
-// as late as the transactions beside it. // I13
+// as late as the transactions beside it (I13).
 func (a *Adapter) StreamEvents(ctx context.Context, q storage.StreamQuery) (page storage.EventPage, err error) {
 	const op = "stream events"
 	if err := checkLimit(q.Limit); err != nil {
