@@ -168,6 +168,62 @@ func TestBatchesAreNotBelievedForEver(t *testing.T) {
 	}
 }
 
+// A refusal that follows an unknown outcome says nothing about it: the batch is
+// not taken apart, keeps its id, and counts once. Names beside it go on. // B3, B4.
+func TestRefusedAfterUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ledger.late = func(storage.FlushBatch) error { return errDown }
+	r.track(t, "acme", "calls", "1")
+	r.track(t, "zeta", "calls", "1")
+	_ = r.Flush(t.Context())
+	r.ledger.late = nil
+	first := r.ledger.calls[0].ID
+	r.ledger.answer = func(b storage.FlushBatch) error {
+		if b.ID == first {
+			return &sdk.Error{Tag: sdk.TagInvalid, Code: "authentication"}
+		}
+		return nil
+	}
+	for range 3 {
+		r.track(t, "acme", "calls", "1")
+		r.track(t, "other", "calls", "1")
+		if err := r.Flush(t.Context()); err == nil {
+			t.Fatal("a refused batch is no error")
+		}
+	}
+	r.holds(t, "acme", "calls", "1")
+	r.holds(t, "other", "calls", "3")
+	r.ledger.answer = nil
+	r.flush(t)
+	r.holds(t, "acme", "calls", "4")
+	r.holds(t, "zeta", "calls", "1")
+}
+
+// The time after which a batch is not written again begins with the first
+// unknown outcome. One that was only refused is kept for as long as it takes. // B4.
+func TestRefusedForDays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ledger.answer = func(storage.FlushBatch) error { return &sdk.Error{Tag: sdk.TagInvalid, Code: "no_privilege"} }
+	r.track(t, "acme", "calls", "1")
+	_ = r.Flush(t.Context())
+	r.set(noon.Add(72 * time.Hour))
+	_ = r.Flush(t.Context())
+	if n := r.log.count("no_privilege"); n < 2 {
+		t.Errorf("the log says %d times what is wrong", n)
+	}
+	r.ledger.answer, r.ledger.late = nil, func(storage.FlushBatch) error { return errDown }
+	_ = r.Flush(t.Context())
+	r.set(noon.Add(72*time.Hour + 23*time.Hour - time.Second))
+	r.ledger.late = nil
+	r.flush(t)
+	r.holds(t, "acme", "calls", "1")
+	if got := r.Unflushed("acme", "calls"); len(got) != 0 {
+		t.Errorf("unflushed %v", got)
+	}
+}
+
 // One counter that the store refuses keeps no other from being written, and is
 // not forgotten.
 func TestRefusedCounters(t *testing.T) {

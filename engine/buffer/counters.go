@@ -68,15 +68,16 @@ type Counters struct {
 	flushing chan struct{} // holds a token while nobody flushes
 	mu       sync.Mutex
 	pending  []storage.FlushBatch // written by whoever holds the token
-	// tried says when a pending batch was first written; unknown are those
-	// that were, too long ago to be written again.
-	tried   map[string]time.Time
+	// doubts says when the first attempt began to write a pending batch of
+	// which the outcome is unknown; unknown are the batches for which that is
+	// too long ago to write them again.
+	doubts  map[string]time.Time
 	unknown []storage.FlushBatch
 }
 
-// believable is how long after its first writing a batch may be written again. A
-// store keeps the receipts of batches for a day at least; after that it would not
-// know a batch that it has applied.
+// believable is how long after the first attempt of unknown outcome a batch may be
+// written again. A store keeps the receipts of batches for a day at least; after
+// that it would not know a batch that it has applied.
 const believable = 23 * time.Hour
 
 // New returns counters. It starts nothing: see [Counters.Run].
@@ -87,7 +88,7 @@ func New(cfg Config) *Counters {
 	if cfg.Max == 0 {
 		cfg.Max = 1_000_000
 	}
-	c := &Counters{cfg: cfg, flushing: make(chan struct{}, 1), tried: map[string]time.Time{}}
+	c := &Counters{cfg: cfg, flushing: make(chan struct{}, 1), doubts: map[string]time.Time{}}
 	c.flushing <- struct{}{}
 	return c
 }

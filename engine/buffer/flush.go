@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/fault"
@@ -38,15 +39,16 @@ func (c *Counters) Flush(ctx context.Context) error {
 }
 
 // send writes the pending batches. It ends at one whose outcome is unknown. One
-// that the store refuses is taken apart until what is refused is of one name;
-// that stays, and nothing more of that name is collected until it is taken.
+// that the store refuses is taken apart until what is refused is of one name,
+// unless an earlier attempt may have been applied. What is refused stays, and
+// nothing more of its names is collected until it is taken.
 func (c *Counters) send(ctx context.Context) error {
 	var refused error
 	queue := slices.Clone(c.pending) // only the holder of the token changes it
 	for len(queue) > 0 {
 		b := queue[0]
 		queue = queue[1:]
-		if !c.believed(b.ID) {
+		if c.outdated(b.ID) {
 			c.cfg.Logger.ErrorContext(ctx, "a batch may be written or not, and is not tried again", "batch", b.ID)
 			c.name(ctx, b, 0)
 			c.replace(b.ID)
@@ -55,23 +57,27 @@ func (c *Counters) send(ctx context.Context) error {
 			c.mu.Unlock()
 			continue
 		}
+		start := c.cfg.Now()
 		err := c.write(ctx, b)
 		switch {
 		case err == nil:
 			c.replace(b.ID)
 			c.refresh(ctx, b)
 		case errors.Is(err, sdk.ErrUnavailable):
+			c.doubt(b.ID, start)
 			return errors.Join(err, refused)
 		default:
-			// A refusal means that nothing was written, so the parts may have
-			// ids of their own.
-			if parts := c.split(b); len(parts) > 1 {
+			// A refusal means that this attempt wrote nothing, so the parts
+			// may have ids of their own, unless an earlier attempt may have
+			// been applied: only the batch's own id can tell then.
+			if parts := c.split(b); len(parts) > 1 && !c.doubted(b.ID) {
 				c.replace(b.ID, parts...)
 				queue = append(parts, queue...)
 				continue
 			}
 			k := b.Counters[0]
-			c.cfg.Logger.ErrorContext(ctx, "the store refused counted usage; it stays in memory", "batch", b.ID, "tenant", k.Tenant, "feature", k.Feature, "error", err)
+			c.cfg.Logger.ErrorContext(ctx, "the store refused counted usage; it stays in memory", "batch", b.ID,
+				"counters", len(b.Counters), "tenant", k.Tenant, "feature", k.Feature, "error", err)
 			refused = fmt.Errorf("%w: %w", errRefused, err)
 		}
 	}
@@ -141,26 +147,38 @@ func (c *Counters) write(ctx context.Context, b storage.FlushBatch) (err error) 
 	return nil
 }
 
-// believed notes the first writing of a batch and reports whether a store still
-// knows whether it has applied it. Now and the monotonic clock may disagree after
-// a sleep or a step of the clock; the longer time counts.
-func (c *Counters) believed(id string) bool {
+// doubt notes the first attempt to write a batch that may have been applied.
+func (c *Counters) doubt(id string, start time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.doubts[id]; !ok {
+		c.doubts[id] = start
+	}
+}
+
+func (c *Counters) doubted(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.doubts[id]
+	return ok
+}
+
+// outdated reports whether a batch may have been applied so long ago that a store
+// no longer knows. Now and the monotonic clock may disagree after a sleep or a
+// step of the clock; the longer time counts.
+func (c *Counters) outdated(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.cfg.Now()
-	first, ok := c.tried[id]
-	if !ok {
-		c.tried[id] = now
-		return true
-	}
-	return max(now.Sub(first), now.Round(0).Sub(first.Round(0))) < believable
+	first, ok := c.doubts[id]
+	return ok && max(now.Sub(first), now.Round(0).Sub(first.Round(0))) >= believable
 }
 
 // replace puts parts, or nothing, in the place of a pending batch.
 func (c *Counters) replace(id string, parts ...storage.FlushBatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.tried, id)
+	delete(c.doubts, id)
 	kept := make([]storage.FlushBatch, 0, len(c.pending)+len(parts))
 	for _, b := range c.pending {
 		if b.ID == id {
