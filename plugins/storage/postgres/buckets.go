@@ -17,6 +17,7 @@ const (
 	qBucketsPage      query = "buckets_page"
 	qBucketsAggregate query = "buckets_aggregate"
 	qBucketsKept      query = "buckets_kept"
+	qBucketsPruned    query = "buckets_pruned"
 	qBucketsSeal      query = "buckets_seal"
 	qBucketsSealed    query = "buckets_sealed"
 )
@@ -70,6 +71,9 @@ func (s store) AggregateBuckets(ctx context.Context, q storage.AggregateQuery) (
 	err = s.run.snapshot(ctx, op, func(ctx context.Context, t *tx) error {
 		all = storage.Aggregates{Rows: []storage.AggregateRow{}}
 		if err := bucketsKeep(ctx, t, q); err != nil {
+			return err
+		}
+		if err := t.row(ctx, qBucketsPruned, []any{utcInto{&all.PrunedBefore}}, q.Tenant, q.Feature, q.Edges[0]); err != nil {
 			return err
 		}
 		return t.each(ctx, qBucketsAggregate, func(r pgx.Rows) error {

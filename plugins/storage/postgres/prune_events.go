@@ -160,9 +160,11 @@ func (p *eventPruner) remove(ctx context.Context, seqs []int64) error {
 		var ev storage.Event
 		var signed bool
 		var buckets []string
-		if err := rows.Scan(append(eventInto(&ev), &signed, &buckets)...); err != nil {
+		var revision int64
+		if err := rows.Scan(append(eventInto(&ev), &signed, &buckets, &revision)...); err != nil {
 			return err
 		}
+		d.revisions = append(d.revisions, revision)
 		d.add(&ev, signed, buckets)
 		return nil
 	}, p.going)
@@ -191,6 +193,7 @@ type prunedDeltas struct {
 	buckets           []storage.BucketDelta
 	tenants, features []string
 	occurred          []time.Time
+	revisions         []int64   // of the settings of buckets; -1 without
 	first, last       time.Time // recorded
 }
 
@@ -244,6 +247,6 @@ func (d *prunedDeltas) write(ctx context.Context, t *tx) error {
 	if err := buckets.write(ctx, t, prunedGeneration); err != nil {
 		return err
 	}
-	_, err = t.exec(ctx, qPruneNote, d.tenants, d.features, d.occurred)
+	_, err = t.exec(ctx, qPruneNote, d.tenants, d.features, d.occurred, d.revisions)
 	return err
 }

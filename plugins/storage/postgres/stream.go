@@ -22,11 +22,19 @@ const (
 //
 // A seq is drawn before its transaction commits, so a lower one may show later
 // than a higher one. Whoever draws one holds the shared side of the route lock
-// until the commit is visible. So: read the last seq drawn, then who holds the
-// lock; once none of those holds it, everything up to that seq is settled.
+// until the commit is visible. So: read the last seq that is committed, then
+// who holds the lock; once none of those holds it, everything up to that seq is
+// settled.
+//
+// It is the last one committed and not the last one drawn: of what was drawn and
+// given up nothing need be in the log, and a server that comes back after a
+// crash may draw it again. A seq that was seen committed is in the log, with the
+// sequence behind it.
 type horizon struct {
 	mu      sync.Mutex
 	settled int64
+	// moment counts the beginnings and the ends of samples.
+	moment int64
 	// pending is a sample that waits for its holders to end.
 	pending *sample
 }
@@ -35,23 +43,41 @@ type horizon struct {
 type sample struct {
 	seq     int64
 	holders []string
+	// begun and known are the moments before it was asked for and after it was
+	// answered.
+	begun, known int64
 }
 
-// observe takes a sample and answers the horizon.
+// begin answers the moment of a sample that is about to be taken.
+func (h *horizon) begin() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.moment++
+	return h.moment
+}
+
+// observe takes a sample and answers the horizon. Samples of calls at once
+// arrive in any order: only one that began after the pending one was known says
+// who is left of its holders. An earlier one does not name those who came
+// between the two.
 func (h *horizon) observe(now sample) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(now.holders) == 0 {
-		h.settled, h.pending = max(h.settled, now.seq), nil
-		return h.settled
+		h.settled = max(h.settled, now.seq)
 	}
 	if p := h.pending; p != nil {
-		if slices.ContainsFunc(p.holders, func(x string) bool { return slices.Contains(now.holders, x) }) {
+		left := func(x string) bool { return slices.Contains(now.holders, x) }
+		if now.begun < p.known || slices.ContainsFunc(p.holders, left) {
 			return h.settled
 		}
-		h.settled = max(h.settled, p.seq)
+		h.settled, h.pending = max(h.settled, p.seq), nil
 	}
-	h.pending = &now
+	if len(now.holders) > 0 {
+		h.moment++
+		now.known = h.moment
+		h.pending = &now
+	}
 	return h.settled
 }
 
@@ -97,7 +123,7 @@ func (a *Adapter) StreamEvents(ctx context.Context, q storage.StreamQuery) (page
 // beyond it.
 func (a *Adapter) streamPage(ctx context.Context, t *tx, q storage.StreamQuery) (page storage.EventPage, behind bool, err error) {
 	b := &pgx.Batch{}
-	var now sample
+	now := sample{begun: a.settled.begin()}
 	page = storage.EventPage{Events: []storage.Event{}, Next: q.After}
 	for _, s := range []struct {
 		q    query

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -150,5 +151,66 @@ func TestStreamBesideWriters(t *testing.T) {
 	}
 	if len(seen) != writers*rounds*batch {
 		t.Errorf("streamed %d events, want %d", len(seen), writers*rounds*batch)
+	}
+}
+
+// I13: the sample of a reader that is overtaken does not name who came since,
+// and says nothing about whom a newer sample waits for.
+func TestStreamSamplesOutOfOrder(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	sampled := func() sample {
+		now := sample{begun: a.settled.begin()}
+		now.seq = sqlOne[int64](t, a, a.texts[qLastSeq])
+		rows, err := a.pools[workPool].Query(t.Context(), a.texts[qRecording], int64(lockClassRoutes), int64(uint32(a.target.scope())))
+		must(t, err)
+		now.holders, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		must(t, err)
+		return now
+	}
+	inFlight := func(id string) pgx.Tx {
+		tx, err := a.pools[deliveryPool].Begin(t.Context())
+		must(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+		record(t, a.WithTx(tx), storage.RecordRequest{Units: []storage.Unit{plain(tokens("zeta", id, "1"))}})
+		return tx
+	}
+	first := inFlight("first")
+	older := sampled() // of a reader whose answer is still on its way
+	must(t, first.Commit(t.Context()))
+	slow := inFlight("slow")
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "fast", "1"))}})
+	newer := sampled()
+	if len(older.holders) != 1 || len(newer.holders) != 1 || older.holders[0] == newer.holders[0] {
+		t.Fatalf("samples %+v and %+v: the test shows nothing", older, newer)
+	}
+	a.settled.observe(newer)
+	a.settled.observe(older)
+	page := stream(t, a, storage.StreamQuery{Limit: 10})
+	if got := idsOf(page.Events); slices.Contains(got, "fast") {
+		t.Errorf("streamed %v while a lower seq is in flight", got)
+	}
+	must(t, slow.Commit(t.Context()))
+	page = stream(t, a, storage.StreamQuery{Limit: 10})
+	if got, want := idsOf(page.Events), []string{"first", "slow", "fast"}; !slices.Equal(got, want) {
+		t.Errorf("streamed %v, want %v", got, want)
+	}
+}
+
+// I13: what was drawn and given up is not settled: after a crash the server may
+// draw it again.
+func TestStreamDoesNotSettleWhatNobodyCommitted(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "e1", "1"))}})
+	err := pgx.BeginFunc(t.Context(), a.pools[deliveryPool], func(tx pgx.Tx) error {
+		record(t, a.WithTx(tx), storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "gone", "1"))}})
+		return pgx.ErrTxClosed // any error
+	})
+	if !errors.Is(err, pgx.ErrTxClosed) {
+		t.Fatal(err)
+	}
+	if page := stream(t, a, storage.StreamQuery{Limit: 10, Tenant: "zeta"}); page.Next != 1 {
+		t.Errorf("scanned up to %d, want 1", page.Next)
 	}
 }

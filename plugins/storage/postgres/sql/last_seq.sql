@@ -1,1 +1,1 @@
-SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {schema}.fencepost_event_seq
+SELECT coalesce(max(seq), 0) FROM {schema}.fencepost_events

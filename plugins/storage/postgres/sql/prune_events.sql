@@ -5,7 +5,7 @@ SELECT e.seq, e.tenant_key, e.event_id, e.feature, e.quantity::text, e.effect::t
          SELECT FROM {schema}.fencepost_totals AS t
          WHERE t.tenant_key = e.tenant_key AND t.feature = e.feature AND t.period_start = e.period_start
            AND t.generation = (SELECT active FROM {schema}.fencepost_generations WHERE scope = 1) AND t.signed),
-       f.buckets
+       f.buckets, CASE WHEN f.buckets IS NULL THEN -1 ELSE f.revision END
 FROM unnest($1::bigint[]) AS p (seq)
 JOIN {schema}.fencepost_events AS e ON e.seq = ANY (ARRAY[p.seq])
 LEFT JOIN {schema}.fencepost_features AS f ON f.feature = e.feature
