@@ -246,7 +246,7 @@ func (r *replay) announce(ctx context.Context) (bool, error) {
 }
 
 func pausedError() error {
-	return &sdk.Error{Tag: sdk.TagConflict, Code: "paused", Rule: "a replay that is not paused", Hint: "fencepost replay resume"}
+	return &sdk.Error{Tag: sdk.TagConflict, Code: "paused", Rule: "a replay that is not paused", Hint: "fencepost replay resume lets it go on"}
 }
 
 func existsError() error {

@@ -36,13 +36,19 @@ func ask(t *testing.T, h *host.Host, method, path, body string) (int, api.Replay
 // ended waits until the host's replay is not running.
 func ended(t *testing.T, h *host.Host) api.ReplayStatus {
 	t.Helper()
+	return until(t, h, func(st api.ReplayStatus) bool { return st.Run != nil && st.Run.State != "running" })
+}
+
+// until waits for a state of the host's replays.
+func until(t *testing.T, h *host.Host, is func(api.ReplayStatus) bool) api.ReplayStatus {
+	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		_, st := ask(t, h, http.MethodGet, "/v1/replays", "")
-		if st.Run != nil && st.Run.State != "running" {
+		if is(st) {
 			return st
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the replay does not end")
+			t.Fatalf("the replay does not get there: %+v %+v", st, st.Run)
 		}
 	}
 }
@@ -90,6 +96,7 @@ func TestReplaysInTheBackground(t *testing.T) {
 		t.Errorf("a second replay: %d", status)
 	}
 	store.step <- struct{}{}
+	until(t, h, func(st api.ReplayStatus) bool { return st.Run != nil && st.Run.Scanned == "2" })
 	if err := h.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +127,48 @@ func TestReplaysInTheBackground(t *testing.T) {
 	if st = ended(t, h); st.Active != "2" || st.Building != "" || st.Run.State != "done" || !st.Run.Resumed || st.Run.Scanned != "3" {
 		t.Errorf("%+v %+v", st, st.Run)
 	}
+}
+
+// A replay that was paused has not failed: it is paused, by a state of its own
+// and without an error, until it is resumed. (B40)
+func TestPausedReplay(t *testing.T) {
+	t.Parallel()
+	store := &holding{Adapter: newStore(t), step: make(chan struct{})}
+	h := open(t, hostConfig(store, config.Config{}))
+	record(t, h, 5)
+	if status, _ := ask(t, h, http.MethodPost, "/v1/replays", `{"batch_size":2}`); status != http.StatusAccepted {
+		t.Fatalf("start: %d", status)
+	}
+	store.step <- struct{}{} // a build exists
+	status, st := ask(t, h, http.MethodPost, "/v1/replays/pause", "")
+	close(store.step)
+	if status != http.StatusOK || !st.Paused {
+		t.Errorf("pause: %d %+v", status, st)
+	}
+	if st = ended(t, h); !st.Paused || st.Run.State != "paused" || st.Run.Error != nil {
+		t.Errorf("paused: %+v %+v", st, st.Run)
+	}
+	if status, _ = ask(t, h, http.MethodPost, "/v1/replays/resume", ""); status != http.StatusAccepted {
+		t.Errorf("resume: %d", status)
+	}
+	if st = ended(t, h); st.Paused || st.Active != "2" || st.Run.State != "done" {
+		t.Errorf("resumed: %+v %+v", st, st.Run)
+	}
+}
+
+// Numbers that are given are judged; only absent ones have defaults.
+func TestReplayOptionsThatAreGiven(t *testing.T) {
+	t.Parallel()
+	h := open(t, hostConfig(newStore(t), config.Config{}))
+	for _, body := range []string{`{"batch_size":0}`, `{"batch_size":5001}`, `{"batch_size":-1}`, `{"timeout":"0s"}`} {
+		if status, _ := ask(t, h, http.MethodPost, "/v1/replays", body); status != http.StatusBadRequest {
+			t.Errorf("%s: %d", body, status)
+		}
+	}
+	if status, _ := ask(t, h, http.MethodPost, "/v1/replays", `{}`); status != http.StatusAccepted {
+		t.Errorf("defaults: %d", status)
+	}
+	ended(t, h)
 }
 
 // Buckets that were switched on are rebuilt when a host starts that delivers.

@@ -173,13 +173,14 @@ func problemError(status int, body []byte) error {
 		Code      string  `json:"code"`
 		Field     string  `json:"field"`
 		Rule      string  `json:"rule"`
+		Hint      string  `json:"hint"`
 		Title     string  `json:"title"`
 		ItemIndex *int    `json:"item_index"`
 	}
 	if err := json.Unmarshal(body, &p); err != nil || p.Tag == "" {
 		return sdk.Unavailable("bad_answer", fmt.Errorf("the server answered with status %d", status))
 	}
-	e := &sdk.Error{Tag: p.Tag, Code: p.Code, Field: p.Field, Rule: p.Rule}
+	e := &sdk.Error{Tag: p.Tag, Code: p.Code, Field: p.Field, Rule: p.Rule, Hint: p.Hint}
 	if e.Rule == "" {
 		e.Rule = p.Title
 	}

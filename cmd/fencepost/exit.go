@@ -122,8 +122,7 @@ func notFound(err error, hint string) error {
 	return &e
 }
 
-// hints say what to do about codes that reach a command through the API, which
-// does not carry hints.
+// hints say what to do about codes whose errors do not say it themselves.
 var hints = map[string]string{
 	"disk_full": "free space on the disk of the database file, then run the same command again: what is recorded counts once",
 }

@@ -35,7 +35,7 @@ func replayCommand(a *app) *cobra.Command {
 
 // replayFlags are the options of a replay as they are sent.
 type replayFlags struct {
-	BatchSize  int    `json:"batch_size,omitempty"`
+	BatchSize  *int   `json:"batch_size,omitempty"`
 	Compare    string `json:"compare,omitempty"`
 	Activate   bool   `json:"activate"`
 	Resume     bool   `json:"resume,omitempty"`
@@ -45,12 +45,16 @@ type replayFlags struct {
 
 func replayRun(a *app, name, path, short string) *cobra.Command {
 	in := replayFlags{Activate: true}
+	var size int
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: noArgs,
 		Example: "  fencepost replay " + name + "\n  fencepost replay " + name + " --compare report -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if timeout != 0 {
+			if cmd.Flags().Changed("batch-size") {
+				in.BatchSize = &size
+			}
+			if cmd.Flags().Changed("timeout") {
 				in.Timeout = timeout.String()
 			}
 			body, err := json.Marshal(in)
@@ -67,7 +71,7 @@ func replayRun(a *app, name, path, short string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&in.BatchSize, "batch-size", 0, "events in one transaction, 1 to 5000 (default 5000)")
+	f.IntVar(&size, "batch-size", 0, "events in one transaction, 1 to 5000 (default 5000)")
 	f.StringVar(&in.Compare, "compare", "", "require_match refuses totals that differ, report activates them (default require_match)")
 	f.DurationVar(&timeout, "timeout", 0, "bound of each step (default 1m)")
 	if name != "activate" {
@@ -150,13 +154,23 @@ func replayLine(st api.ReplayStatus) string {
 	return text
 }
 
-// replayEnded prints the end of a replay. One that failed has failed this
-// command too, after what there is to see was printed.
+// errPaused ends a command whose replay somebody has paused.
+var errPaused = &sdk.Error{
+	Tag: sdk.TagConflict, Code: "paused", Rule: "the replay was paused before its end; what it has built stays",
+	Hint: "fencepost replay resume lets it go on",
+}
+
+// replayEnded prints the end of a replay. One that failed or was paused has not
+// done what this command is for, which its code says after what there is to
+// see was printed.
 func (a *app) replayEnded(st api.ReplayStatus) error {
 	if err := a.print(replayListing(st)); err != nil {
 		return err
 	}
 	run := st.Run
+	if run != nil && run.State == "paused" {
+		return errPaused
+	}
 	if run == nil || run.Error == nil {
 		if run != nil && run.State == "stopped" {
 			fmt.Fprintln(a.err, "not finished: fencepost replay resume goes on, or replay activate if all is scanned")

@@ -201,6 +201,7 @@ type problem struct {
 	Code      string    `json:"code"`
 	Field     string    `json:"field"`
 	Rule      string    `json:"rule"`
+	Hint      string    `json:"hint"`
 	Retryable *bool     `json:"retryable"`
 	ItemIndex *int      `json:"item_index"`
 	RequestID string    `json:"request_id"`

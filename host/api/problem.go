@@ -22,6 +22,7 @@ type problem struct {
 	Code      string         `json:"code,omitempty"`
 	Field     string         `json:"field,omitempty"`
 	Rule      string         `json:"rule,omitempty"`
+	Hint      string         `json:"hint,omitempty"`
 	Retryable bool           `json:"retryable"`
 	ItemIndex *int           `json:"item_index,omitempty"`
 	RequestID string         `json:"request_id,omitempty"`
@@ -68,7 +69,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problem{Tag: sdk.TagOf(err)}
 	if all := meter.AsErrors(err); len(all) > 0 {
 		first := all[0]
-		p.Tag, p.Code, p.Field, p.Rule = first.Tag, first.Code, first.Field, first.Rule
+		p.Tag, p.Code, p.Field, p.Rule, p.Hint = first.Tag, first.Code, first.Field, first.Rule, first.Hint
 		if i, ok := first.ItemIndex(); ok {
 			p.ItemIndex = &i
 		}

@@ -53,7 +53,8 @@ type ReplayStatus struct {
 }
 
 // ReplayRunView is a replay of one host. State is running, done, stopped (at the
-// bound of batches or before activation) or failed.
+// bound of batches or before activation), paused (by somebody, until it is
+// resumed) or failed, which alone has an Error.
 type ReplayRunView struct {
 	State       string             `json:"state"`
 	Phase       engine.ReplayPhase `json:"phase"`
@@ -88,7 +89,7 @@ type ReplayTotal struct {
 
 // replayInput is the body of POST /v1/replays and /v1/replays/resume.
 type replayInput struct {
-	BatchSize  int            `json:"batch_size"`
+	BatchSize  *int           `json:"batch_size"` // absent: the engine's default
 	Compare    engine.Compare `json:"compare"`
 	Activate   *bool          `json:"activate"` // absent: true
 	Resume     bool           `json:"resume"`
@@ -98,15 +99,24 @@ type replayInput struct {
 
 func (in replayInput) options() (engine.ReplayOptions, error) {
 	o := engine.ReplayOptions{
-		BatchSize: in.BatchSize, Compare: in.Compare, Resume: in.Resume, MaxBatches: in.MaxBatches,
+		Compare: in.Compare, Resume: in.Resume, MaxBatches: in.MaxBatches,
 		WithoutActivation: in.Activate != nil && !*in.Activate,
+	}
+	// The zero value of the options stands for a default, a zero that was sent
+	// for itself.
+	if in.BatchSize != nil {
+		if o.BatchSize = *in.BatchSize; o.BatchSize == 0 {
+			return o, sdk.Invalid("batch_size", "1 to 5000")
+		}
 	}
 	if in.Timeout != "" {
 		d, err := time.ParseDuration(in.Timeout)
 		if err != nil {
 			return o, sdk.Invalid("timeout", "a duration such as 60s")
 		}
-		o.Timeout = d
+		if o.Timeout = d; d == 0 {
+			return o, sdk.Invalid("timeout", "at least 1ms")
+		}
 	}
 	return o, o.Check() //nolint:wrapcheck // names the field
 }
@@ -270,6 +280,8 @@ func runView(run ReplayRun) *ReplayRunView {
 	}
 	switch {
 	case run.Running:
+	case errors.Is(run.Err, &sdk.Error{Tag: sdk.TagConflict, Code: "paused"}):
+		v.State = "paused"
 	case run.Err != nil:
 		v.State = "failed"
 		m := errorMessage{Tag: sdk.TagOf(run.Err)}
