@@ -46,39 +46,47 @@ type sample struct {
 	// begun and known are the moments before it was asked for and after it was
 	// answered.
 	begun, known int64
+	// settled is the horizon before it was asked for.
+	settled int64
 }
 
-// begin answers the moment of a sample that is about to be taken.
-func (h *horizon) begin() int64 {
+// begin answers a sample that is about to be taken.
+func (h *horizon) begin() sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.moment++
-	return h.moment
+	return sample{begun: h.moment, settled: h.settled}
 }
 
-// observe takes a sample and answers the horizon. Samples of calls at once
-// arrive in any order: only one that began after the pending one was known says
-// who is left of its holders. An earlier one does not name those who came
-// between the two.
+// observe takes a sample and answers up to where the events that were read
+// after it are complete. Samples of calls at once arrive in any order:
+//
+//   - Only a sample that began after the pending one was known says who is left
+//     of its holders. An earlier one does not name those who came between.
+//   - What others have found settled since this one began may have been in
+//     flight when its events were read.
 func (h *horizon) observe(now sample) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	limit := now.settled
 	if len(now.holders) == 0 {
-		h.settled = max(h.settled, now.seq)
+		limit = max(limit, now.seq)
 	}
+	overtaken, waiting := false, false
 	if p := h.pending; p != nil {
-		left := func(x string) bool { return slices.Contains(now.holders, x) }
-		if now.begun < p.known || slices.ContainsFunc(p.holders, left) {
-			return h.settled
+		overtaken = now.begun < p.known
+		waiting = slices.ContainsFunc(p.holders, func(x string) bool { return slices.Contains(now.holders, x) })
+		if !overtaken && !waiting {
+			limit, h.pending = max(limit, p.seq), nil
 		}
-		h.settled, h.pending = max(h.settled, p.seq), nil
 	}
-	if len(now.holders) > 0 {
+	if !overtaken && !waiting && len(now.holders) > 0 {
 		h.moment++
 		now.known = h.moment
 		h.pending = &now
 	}
-	return h.settled
+	h.settled = max(h.settled, limit)
+	return limit
 }
 
 // streamPatience is how long a call waits for transactions in flight when they
@@ -123,7 +131,7 @@ func (a *Adapter) StreamEvents(ctx context.Context, q storage.StreamQuery) (page
 // beyond it.
 func (a *Adapter) streamPage(ctx context.Context, t *tx, q storage.StreamQuery) (page storage.EventPage, behind bool, err error) {
 	b := &pgx.Batch{}
-	now := sample{begun: a.settled.begin()}
+	now := a.settled.begin()
 	page = storage.EventPage{Events: []storage.Event{}, Next: q.After}
 	for _, s := range []struct {
 		q    query

@@ -154,33 +154,39 @@ func TestStreamBesideWriters(t *testing.T) {
 	}
 }
 
+// sampled is what a stream asks for before it reads events.
+func sampled(t testing.TB, a *Adapter) sample {
+	t.Helper()
+	now := a.settled.begin()
+	now.seq = sqlOne[int64](t, a, a.texts[qLastSeq])
+	rows, err := a.pools[workPool].Query(t.Context(), a.texts[qRecording], int64(lockClassRoutes), int64(uint32(a.target.scope())))
+	must(t, err)
+	now.holders, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
+	return now
+}
+
+// inFlight records in a transaction that is left open.
+func inFlight(t testing.TB, a *Adapter, id string) pgx.Tx {
+	t.Helper()
+	tx, err := a.pools[deliveryPool].Begin(t.Context())
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	record(t, a.WithTx(tx), storage.RecordRequest{Units: []storage.Unit{plain(tokens("zeta", id, "1"))}})
+	return tx
+}
+
 // I13: the sample of a reader that is overtaken does not name who came since,
 // and says nothing about whom a newer sample waits for.
 func TestStreamSamplesOutOfOrder(t *testing.T) {
 	t.Parallel()
 	a := open(t)
-	sampled := func() sample {
-		now := sample{begun: a.settled.begin()}
-		now.seq = sqlOne[int64](t, a, a.texts[qLastSeq])
-		rows, err := a.pools[workPool].Query(t.Context(), a.texts[qRecording], int64(lockClassRoutes), int64(uint32(a.target.scope())))
-		must(t, err)
-		now.holders, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		must(t, err)
-		return now
-	}
-	inFlight := func(id string) pgx.Tx {
-		tx, err := a.pools[deliveryPool].Begin(t.Context())
-		must(t, err)
-		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		record(t, a.WithTx(tx), storage.RecordRequest{Units: []storage.Unit{plain(tokens("zeta", id, "1"))}})
-		return tx
-	}
-	first := inFlight("first")
-	older := sampled() // of a reader whose answer is still on its way
+	first := inFlight(t, a, "first")
+	older := sampled(t, a) // of a reader whose answer is still on its way
 	must(t, first.Commit(t.Context()))
-	slow := inFlight("slow")
+	slow := inFlight(t, a, "slow")
 	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "fast", "1"))}})
-	newer := sampled()
+	newer := sampled(t, a)
 	if len(older.holders) != 1 || len(newer.holders) != 1 || older.holders[0] == newer.holders[0] {
 		t.Fatalf("samples %+v and %+v: the test shows nothing", older, newer)
 	}
@@ -194,6 +200,23 @@ func TestStreamSamplesOutOfOrder(t *testing.T) {
 	page = stream(t, a, storage.StreamQuery{Limit: 10})
 	if got, want := idsOf(page.Events), []string{"first", "slow", "fast"}; !slices.Equal(got, want) {
 		t.Errorf("streamed %v, want %v", got, want)
+	}
+}
+
+// I13: what another reader found settled meanwhile was in flight when this
+// one's events were read.
+func TestStreamIsNotCutByALaterHorizon(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	slow := inFlight(t, a, "slow")
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "fast", "1"))}})
+	older := sampled(t, a) // and then its events: fast is there, slow is not
+	must(t, slow.Commit(t.Context()))
+	if got := a.settled.observe(sampled(t, a)); got != 2 {
+		t.Fatalf("settled up to %d, want 2: the test shows nothing", got)
+	}
+	if got := a.settled.observe(older); got != 0 {
+		t.Errorf("a page without slow is taken for complete up to %d", got)
 	}
 }
 
