@@ -90,10 +90,13 @@ CREATE TABLE {schema}.fencepost_tombstones (
 CREATE INDEX fencepost_tombstones_pruned ON {schema}.fencepost_tombstones (pruned_at);
 
 -- Events of the feature that occurred before this time may have been removed.
+-- buckets is the revision of the feature's settings under which all of them went
+-- into its buckets; -1 when there were none, or other ones for some.
 CREATE TABLE {schema}.fencepost_pruned (
   tenant_key text        COLLATE "C" NOT NULL,
   feature    text        COLLATE "C" NOT NULL,
   before     timestamptz NOT NULL,
+  buckets    bigint      NOT NULL,
   PRIMARY KEY (tenant_key, feature)
 );
 

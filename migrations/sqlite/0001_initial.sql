@@ -93,13 +93,16 @@ CREATE TABLE fencepost_tombstones (
 
 CREATE INDEX fencepost_tombstones_pruned ON fencepost_tombstones (pruned_at);
 
--- When the events of a period occurred that retention removed.
+-- When the events of a period occurred that retention removed. buckets is the
+-- revision of the feature's settings under which all of them went into its
+-- buckets; -1 when there were none, or other ones for some.
 CREATE TABLE fencepost_pruned (
   tenant_key   TEXT    NOT NULL,
   feature      TEXT    NOT NULL,
   period_start INTEGER NOT NULL,
   earliest     INTEGER NOT NULL,
   latest       INTEGER NOT NULL,
+  buckets      INTEGER NOT NULL,
   PRIMARY KEY (tenant_key, feature, period_start)
 ) STRICT, WITHOUT ROWID;
 

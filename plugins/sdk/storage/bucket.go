@@ -36,6 +36,9 @@ type BucketStore interface {
 	// buckets keep. Latest and Unique are not available and are refused as
 	// unsupported; so are Min and Max, code "reversed", where an event of a
 	// selected bucket was corrected. With Extremes, Latest is left nil.
+	// PrunedBefore is set for what retention removed while the feature had
+	// no buckets, or other settings of them than it has now: the buckets
+	// lack it, or hold it without the dimensions of now.
 	AggregateBuckets(ctx context.Context, q AggregateQuery) (Aggregates, error)
 	// SealBuckets seals every bucket of one tenant and feature that starts
 	// before a time, under the exclusive side of the route lock. Sealing up

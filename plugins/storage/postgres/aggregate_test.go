@@ -96,7 +96,7 @@ func TestAggregatePruned(t *testing.T) {
 	t.Parallel()
 	a := open(t)
 	day := func(n int) time.Time { return november.AddDate(0, 0, n) }
-	sqlExec(t, a, `INSERT INTO {schema}.fencepost_pruned (tenant_key, feature, before) VALUES ('t1', 'calls', $1)`, day(5))
+	sqlExec(t, a, `INSERT INTO {schema}.fencepost_pruned (tenant_key, feature, before, buckets) VALUES ('t1', 'calls', $1, -1)`, day(5))
 	ask := func(tenant string, from, to int) storage.Aggregates {
 		t.Helper()
 		got, err := a.Aggregate(t.Context(), storage.AggregateQuery{

@@ -78,7 +78,9 @@ func (a *Adapter) AggregateBuckets(ctx context.Context, q storage.AggregateQuery
 			return err
 		}
 		res = g.answer()
-		return nil
+		_, err := c.bind(qBucketsPruned).text(q.Tenant).text(q.Feature).int(g.from()).int(g.to()).
+			one(func(r *row) { res.PrunedBefore = r.time() })
+		return err
 	})
 	if err != nil {
 		return storage.Aggregates{}, err

@@ -45,6 +45,7 @@ const (
 	qSealInsert
 	qBuckets
 	qBucketsAggregate
+	qBucketsPruned
 	qSealCovering
 	qSealOlder
 	qLastEvent
@@ -194,6 +195,7 @@ var queryFiles = [numQueries]string{
 	qSealInsert:           "seal_insert",
 	qBuckets:              "buckets",
 	qBucketsAggregate:     "buckets_aggregate",
+	qBucketsPruned:        "buckets_pruned_before",
 	qSealCovering:         "seal_covering",
 	qSealOlder:            "seal_older",
 	qLastEvent:            "last_event",

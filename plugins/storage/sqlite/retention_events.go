@@ -137,12 +137,20 @@ func (p *pruner) keep(ev *storage.Event, f storage.Feature) error {
 	if err := p.deltas.entry(p.c, &entry, ev.Seq); err != nil {
 		return err
 	}
-	if _, err := p.c.bind(qPruneNote).text(ev.Tenant).text(ev.Feature).time(ev.PeriodStart).time(ev.OccurredAt).run(); err != nil {
+	buckets := int64(withoutBuckets)
+	if entry.Bucket != nil {
+		buckets = f.Revision
+	}
+	if _, err := p.c.bind(qPruneNote).text(ev.Tenant).text(ev.Feature).time(ev.PeriodStart).time(ev.OccurredAt).int(buckets).run(); err != nil {
 		return err
 	}
 	_, err := p.c.bind(qPruneTombstone).int(ev.Seq).time(p.now).run()
 	return err
 }
+
+// withoutBuckets is noted in place of a revision when no bucket keeps a removed
+// event.
+const withoutBuckets = -1
 
 // items removes the items of an event with their attempts.
 func (p *pruner) items(seq int64) error {
