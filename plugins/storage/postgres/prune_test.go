@@ -360,3 +360,28 @@ func TestPruneWaitsForTransitions(t *testing.T) {
 	}
 	wantRows(t, a, map[string]int{"events": 1, "tombstones": 0, "outbox_items": 1})
 }
+
+// I1, S15: a seal, and a route, end behind what was recorded before them, also
+// when retention has removed it since: in a replay it stays where it was.
+func TestSealAndRouteAfterPrune(t *testing.T) {
+	t.Parallel()
+	a := open(t)
+	record(t, a, storage.RecordRequest{Units: []storage.Unit{plain(tokens("acme", "e1", "1")), plain(tokens("acme", "e2", "1"))}})
+	last := sqlOne[int64](t, a, "SELECT max(seq) FROM {schema}.fencepost_events")
+	aged(t, a, 2*day)
+	if res := prune(t, a, storage.PruneRequest{Kind: storage.PruneEvents}); res.Removed != 2 {
+		t.Fatalf("pruned %+v", res)
+	}
+	_, err := a.SealBuckets(t.Context(), storage.Seal{Tenant: "acme", Feature: "tokens", Before: november})
+	must(t, err)
+	if seq := sqlOne[int64](t, a, "SELECT seq FROM {schema}.fencepost_bucket_seals"); seq < last {
+		t.Errorf("sealed up to seq %d, %d was recorded", seq, last)
+	}
+	set, err := a.ChangeRoutes(t.Context(), storage.RouteChange{
+		Add: []storage.Route{{Exporter: "x", Feature: "tokens", Disposition: storage.RouteIgnore}},
+	})
+	must(t, err)
+	if set.Routes[0].AppliesAfter < last {
+		t.Errorf("the route applies after seq %d, %d was recorded", set.Routes[0].AppliesAfter, last)
+	}
+}
