@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/engine/period"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -50,6 +51,57 @@ func withBuckets(dimensions ...string) func(*engine.Config) {
 	return func(c *engine.Config) {
 		c.Features = map[string]engine.Feature{"tokens": {Buckets: true, BucketDimensions: dimensions}}
 	}
+}
+
+// Where the greatest of a pruned period is not known any more, the other periods
+// are still answered when all features are asked for.
+func TestPrunedPeriodsHideNoOther(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, f *fixture, st storage.Adapter) {
+		for _, agg := range []meter.Aggregation{meter.Max, meter.Latest, meter.Unique, meter.Avg} {
+			m := inMeter
+			m.Feature, m.Aggregation = "tokens", agg
+			f.Engine = over(t, st, withMeters(t, m))
+			if agg == meter.Max {
+				f.want(f.each(eventAt("old", "5", "2026-10-10T00:00:00Z")), "inserted")
+				prune(t, st)
+				f.want(f.each(eventAt("new", "7", "2026-11-20T00:00:00Z")), "inserted")
+			}
+			want := map[meter.Aggregation]string{meter.Unique: "0"}[agg]
+			if want == "" {
+				want = "7"
+			}
+			u := f.usage(engine.UsageQuery{Tenant: "acme"})
+			if got, want := usageText(u), "10-01T00:00 null/1\n11-01T00:00 "+want+"/1"; got != want {
+				t.Errorf("%s: %s\nwant\n%s", agg, got, want)
+			}
+			if len(u.Rows) != 2 || u.Rows[0].Refused != "pruned" || u.Rows[1].Refused != "" {
+				t.Errorf("%s: refused %+v", agg, u.Rows)
+			}
+			_, err := f.Usage(t.Context(), engine.UsageQuery{Tenant: "acme", Feature: "tokens"})
+			tagIs(t, err, sdk.TagUnsupported, "pruned")
+		}
+	})
+}
+
+// A CloudEvent whose events retention removed is a duplicate by its receipt, also
+// where today's meters cannot measure it; its neighbours are recorded. // S15, Q1.
+func TestRedeliveredAfterPruning(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, f *fixture, st storage.Adapter) {
+		f.Engine = over(t, st, withMeters(t, inMeter))
+		ce := completion(t, "1", 30, 4)
+		f.want(f.each(ce), "inserted")
+		prune(t, st)
+		changed := inMeter
+		changed.Value = "$.data.nowhere"
+		f.Engine = over(t, st, withMeters(t, changed))
+		res := f.each(ce, plain("neighbour", "1"))
+		f.want(res, "duplicate inserted")
+		if e := res[0].Entries; len(e) != 1 || e[0].Feature != inMeter.Feature || e[0].EventID == "" {
+			t.Errorf("entries %+v", e)
+		}
+	})
 }
 
 func byRegion(group ...string) engine.UsageQuery {

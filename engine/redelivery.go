@@ -34,11 +34,13 @@ func (r recorder) redelivered(ctx context.Context, all []*prepared) error {
 		}
 		p.result.Outcome = storage.Duplicate
 		for _, f := range rc.Features {
-			ev, err := r.store.events.LoadEvent(ctx, storage.EventKey{Tenant: rc.Tenant, EventID: canon.EventID(rc.Source, rc.ID, f)})
-			if err != nil {
+			id := canon.EventID(rc.Source, rc.ID, f)
+			ev, err := r.store.events.LoadEvent(ctx, storage.EventKey{Tenant: rc.Tenant, EventID: id})
+			// An event that retention removed has no number to answer any more.
+			if err != nil && !errors.Is(err, sdk.ErrNotFound) {
 				return fmt.Errorf("load event of a receipt: %w", err)
 			}
-			p.result.Entries = append(p.result.Entries, storage.EntryResult{EventID: ev.EventID, Feature: f, Seq: ev.Seq})
+			p.result.Entries = append(p.result.Entries, storage.EntryResult{EventID: id, Feature: f, Seq: ev.Seq})
 		}
 	}
 	return nil

@@ -32,9 +32,8 @@ func (e *Engine) usageByPeriod(ctx context.Context, q UsageQuery) ([]UsageRow, e
 			n = len(totals)
 		}
 		some, err := e.featureByPeriod(ctx, q, totals[:n])
-		if refused, ok := errors.AsType[*sdk.Error](err); ok && q.Feature == "" && refused.Tag == sdk.TagUnsupported {
-			// One feature that cannot be answered hides no other.
-			some, err = e.refusedPeriods(q, totals[:n], refused.Code), nil
+		if err != nil && q.Feature == "" {
+			some, err = e.besideRefused(ctx, q, totals[:n], err)
 		}
 		if err != nil {
 			return nil, err
@@ -70,17 +69,48 @@ func (e *Engine) featureByPeriod(ctx context.Context, q UsageQuery, totals []sto
 	return e.aggregatePeriods(ctx, q, totals)
 }
 
-// refusedPeriods are rows that say what could not be answered.
-func (e *Engine) refusedPeriods(q UsageQuery, totals []storage.Total, code string) []UsageRow {
+// besideRefused answers for a feature of which something was refused, in an answer
+// about all features: it hides no other feature, and what retention removed hides
+// no period that begins after it.
+func (e *Engine) besideRefused(ctx context.Context, q UsageQuery, totals []storage.Total, err error) ([]UsageRow, error) {
+	pruned, ok := errors.AsType[prunedError](err)
+	if !ok {
+		return e.refusedPeriods(q, totals, err)
+	}
+	whole := slices.IndexFunc(totals, func(t storage.Total) bool { return !t.PeriodStart.Before(pruned.before) })
+	if whole < 0 {
+		return e.refusedPeriods(q, totals, err)
+	}
+	rows, err := e.refusedPeriods(q, totals[:whole], err)
+	if err != nil {
+		return nil, err
+	}
+	if q.From.Before(pruned.before) {
+		q.From = pruned.before
+	}
+	rest, err := e.featureByPeriod(ctx, q, totals)
+	if err != nil {
+		rest, err = e.refusedPeriods(q, totals[whole:], err)
+	}
+	return append(rows, rest...), err
+}
+
+// refusedPeriods are rows that say what could not be answered, if err says that it
+// cannot be.
+func (e *Engine) refusedPeriods(q UsageQuery, totals []storage.Total, err error) ([]UsageRow, error) {
+	refused, ok := errors.AsType[*sdk.Error](err)
+	if !ok || refused.Tag != sdk.TagUnsupported {
+		return nil, err
+	}
 	var rows []UsageRow
 	for _, t := range totals {
 		if q.selects(t.PeriodStart) {
 			rows = append(rows, UsageRow{
-				Feature: t.Feature, From: t.PeriodStart, To: t.PeriodEnd, Aggregation: e.aggregation(q, t.Feature), Count: &t.Count, Refused: code,
+				Feature: t.Feature, From: t.PeriodStart, To: t.PeriodEnd, Aggregation: e.aggregation(q, t.Feature), Count: &t.Count, Refused: refused.Code,
 			})
 		}
 	}
-	return rows
+	return rows, nil
 }
 
 // selects reports whether a period that starts then is asked for.

@@ -79,13 +79,22 @@ func (e *Engine) aggregate(ctx context.Context, q UsageQuery, agg meter.Aggregat
 	case found.More:
 		return nil, tooMany("group_by", "at most 100,000 rows in one answer")
 	case edges[0].Before(found.PrunedBefore):
-		return nil, &sdk.Error{
-			Tag: sdk.TagUnsupported, Code: "pruned", Field: "from",
-			Rule: "a time from " + found.PrunedBefore.UTC().Format(time.RFC3339Nano) + " on: retention has removed events before it",
-			Hint: "totals by billing period, without group and filter, keep what was removed",
-		}
+		return nil, prunedError{found.PrunedBefore.UTC()}
 	}
 	return found.Rows, nil
+}
+
+// prunedError says that retention has removed part of what is asked for.
+type prunedError struct{ before time.Time }
+
+func (e prunedError) Error() string { return e.Unwrap().Error() }
+
+func (e prunedError) Unwrap() error {
+	return &sdk.Error{
+		Tag: sdk.TagUnsupported, Code: "pruned", Field: "from",
+		Rule: "a time from " + e.before.Format(time.RFC3339Nano) + " on: retention has removed events before it",
+		Hint: "totals by billing period, without group and filter, keep what was removed",
+	}
 }
 
 // fromBuckets answers from the feature's buckets and reports whether it could:

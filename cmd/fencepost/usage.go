@@ -78,12 +78,16 @@ func usageListing(u api.UsageAnswer, groups []string) listing {
 	}
 	l.columns = append(l.columns, groups...)
 	for _, r := range u.Data {
-		row := []string{r.Feature, r.From, r.To, string(r.Value), string(r.Count)}
+		value := string(r.Value)
+		if r.Refused != "" { // not the same as no value
+			value = r.Refused
+		}
+		row := []string{r.Feature, r.From, r.To, value, string(r.Count)}
 		if unflushed {
 			row = append(row, r.Unflushed)
 		}
 		for _, name := range groups {
-			row = append(row, text(r.Group[name]))
+			row = append(row, groupCell(r.Group[name]))
 		}
 		l.rows = append(l.rows, row)
 		l.items = append(l.items, r)
