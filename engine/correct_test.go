@@ -96,6 +96,9 @@ func TestCorrectionsNeedTheCapability(t *testing.T) {
 	e := over(t, s)
 	_, err := e.Correct(t.Context(), take("c", "1"))
 	tagIs(t, err, sdk.TagUnsupported, string(storage.Corrections))
+	if n := strings.Count(err.Error(), string(storage.Corrections)); n != 1 {
+		t.Errorf("the capability is named %d times: %v", n, err)
+	}
 	_, err = e.Correctable(t.Context(), storage.EventKey{Tenant: "acme", EventID: "req_1"})
 	tagIs(t, err, sdk.TagUnsupported, string(storage.Corrections))
 	if s.loads+len(s.asked) != 0 {

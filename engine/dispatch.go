@@ -15,14 +15,14 @@ func need[T any](a storage.Adapter, c storage.Capability) (T, error) {
 	if !m.Has(c) {
 		return zero, &sdk.Error{
 			Tag: sdk.TagUnsupported, Code: string(c),
-			Rule: "the storage adapter " + m.Name + " does not declare " + string(c),
+			Rule: "the storage adapter " + m.Name + " does not declare this capability",
 		}
 	}
 	impl, ok := a.(T)
 	if !ok {
 		return zero, &sdk.Error{
 			Tag: sdk.TagUnsupported, Code: string(c),
-			Rule: "the storage adapter " + m.Name + " declares " + string(c) + " and does not implement it",
+			Rule: "the storage adapter " + m.Name + " declares this capability and does not implement it",
 		}
 	}
 	return impl, nil

@@ -62,6 +62,9 @@ func migrateCommand(a *app) *cobra.Command {
 					if err != nil {
 						return err
 					}
+					if len(applied) == 0 {
+						fmt.Fprintln(a.err, "nothing to do: every migration is applied")
+					}
 					return a.print(migrationListing(applied))
 				})
 			},

@@ -123,12 +123,25 @@ func visible(s string) string {
 	}, s)
 }
 
-// tableCell is visible text with a sign for none.
+// tableCell is visible text with a sign for none, from which a text that is that
+// sign is told apart by quotes.
 func tableCell(s string) string {
-	if s == "" {
+	switch s {
+	case "":
 		return "-"
+	case "-":
+		return `"-"`
 	}
 	return visible(s)
+}
+
+// groupCell is the value of a dimension, empty if there is none; an empty value
+// is shown by quotes.
+func groupCell(value *string) string {
+	if value != nil && *value == "" {
+		return `""`
+	}
+	return text(value)
 }
 
 // csvCell is visible text that no spreadsheet takes for a formula. A number is

@@ -29,6 +29,16 @@ func TestCSVCell(t *testing.T) {
 	}
 }
 
+// TestTableCell: what is not there and the sign for it differ.
+func TestTableCell(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"": "-", "-": `"-"`, "--": "--", "-1": "-1", "a": "a"} {
+		if got := tableCell(in); got != want {
+			t.Errorf("tableCell(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 // TestVisible: nothing that a terminal acts upon is left, all else is.
 func TestVisible(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func retentionPrune(a *app) *cobra.Command {
 				return usageError{errors.New("--yes: not with --dry-run")}
 			}
 			if _, err := api.ParseAge(age); err != nil {
-				return usageError{errors.New("--age: a number of days such as 400d, or a duration such as 36h")}
+				return usageError{errors.New("--age: at most 36500d: a number of days such as 400d, or a duration such as 36h")}
 			}
 			body, err := json.Marshal(map[string]any{"kind": kind, "age": age, "dry_run": !yes})
 			if err != nil {
@@ -49,7 +49,7 @@ func retentionPrune(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "events, tombstones or receipts (required)")
-	cmd.Flags().StringVar(&age, "age", "", "least age, such as 400d (required)")
+	cmd.Flags().StringVar(&age, "age", "", "least age, such as 400d or 36h, at most 36500d (required)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count; this is what happens without --yes")
 	cmd.Flags().BoolVar(&yes, "yes", false, "remove")
 	return cmd
@@ -72,7 +72,11 @@ func (a *app) prune(cmd *cobra.Command, c *client, body []byte) error {
 			continue
 		}
 		p.Removed = strconv.FormatInt(removed, 10)
-		l := listing{columns: []string{"KIND", "AGE", "DRY RUN", "REMOVED", "KEPT", "MORE"}, data: p, items: []any{p}}
+		count := "REMOVED"
+		if p.DryRun {
+			count = "WOULD REMOVE"
+		}
+		l := listing{columns: []string{"KIND", "AGE", "DRY RUN", count, "KEPT", "MORE"}, data: p, items: []any{p}}
 		l.rows = [][]string{{string(p.Kind), p.Age, strconv.FormatBool(p.DryRun), p.Removed, p.Kept, strconv.FormatBool(p.More)}}
 		if err := a.print(l); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,8 @@ func subscriptionsPut(a *app) *cobra.Command {
 	var interval string
 	cmd := &cobra.Command{
 		Use: "put TENANT", Short: "Create or replace a tenant's subscription", Args: oneArg("TENANT"),
+		Long: "Creates a tenant's subscription, or replaces all of it: plan, anchor, interval, time zone and\n" +
+			"customers that are not given here are what their defaults say, whatever they were before.",
 		Example: "  fencepost subscriptions put acme --customer stripe=cus_1 --anchor 2026-01-31T00:00:00-05:00 --timezone America/New_York",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body.Customers = map[string]string{}
@@ -53,6 +56,7 @@ func subscriptionsPut(a *app) *cobra.Command {
 				if err := c.do(cmd.Context(), r, &out); err != nil {
 					return err
 				}
+				a.noteUnknownExporters(body.Customers)
 				return a.print(subscriptionListing([]api.SubscriptionBody{out}, out))
 			})
 		},
@@ -65,6 +69,28 @@ func subscriptionsPut(a *app) *cobra.Command {
 	f.StringVar(&interval, "interval", "month", "day, week, month or year")
 	f.StringVar(&body.Timezone, "timezone", "UTC", "IANA time zone of the billing calendar")
 	return cmd
+}
+
+// noteUnknownExporters says which customers are of no exporter that the
+// configuration has. An exporter may be added later, so this is no error; of a
+// server that was named the configuration is not known here.
+func (a *app) noteUnknownExporters(customers map[string]string) {
+	if a.server != "" {
+		return
+	}
+	cfg, err := a.loadConfig()
+	if err != nil || len(cfg.Exporters) == 0 {
+		return
+	}
+	var known []string
+	for _, e := range cfg.Exporters {
+		known = append(known, e.Name)
+	}
+	for _, name := range sortedKeys(customers) {
+		if !slices.Contains(known, name) {
+			fmt.Fprintf(a.err, "note: no exporter is named %s; the configuration has %s\n", visible(name), visible(strings.Join(known, ", ")))
+		}
+	}
 }
 
 func subscriptionsGet(a *app) *cobra.Command {

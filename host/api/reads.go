@@ -103,8 +103,12 @@ func (q *query) time(name string) time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil && q.err == nil {
+	switch {
+	case q.err != nil:
+	case err != nil:
 		q.err = sdk.Invalid(name, "an RFC 3339 time")
+	case t.IsZero(): // would be taken for none
+		q.err = sdk.Invalid(name, "a time after 0001-01-01T00:00:00Z")
 	}
 	return t.UTC()
 }
@@ -152,7 +156,7 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request) {
 	if source == "" {
 		ev, err := s.cfg.Engine.Event(r.Context(), storage.EventKey{Tenant: tenant, EventID: id})
 		if err != nil {
-			s.fail(w, r, err)
+			s.fail(w, r, notFound(err, "what came as a CloudEvent is found by its source and id"))
 			return
 		}
 		view, err := s.correctedView(r.Context(), ev)
@@ -165,7 +169,7 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request) {
 	}
 	rc, err := s.cfg.Engine.Receipt(r.Context(), storage.ReceiptKey{Tenant: tenant, ReceiptID: canon.ReceiptID(source, id)})
 	if err != nil {
-		s.fail(w, r, err)
+		s.fail(w, r, notFound(err, "what came in the plain form is found by its id without source"))
 		return
 	}
 	view := map[string]any{
@@ -188,6 +192,17 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request) {
 	}
 	view["entries"] = entries
 	writeJSON(w, http.StatusOK, view)
+}
+
+// notFound adds to an error of that tag where to look.
+func notFound(err error, hint string) error {
+	tagged, ok := errors.AsType[*sdk.Error](err)
+	if !ok || tagged.Tag != sdk.TagNotFound {
+		return err
+	}
+	e := *tagged
+	e.Hint = hint
+	return &e
 }
 
 // correctedView is an event with what was taken back of it, where the store has

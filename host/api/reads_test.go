@@ -84,6 +84,20 @@ func escape(id string) string {
 	return url.PathEscape(id)
 }
 
+// An id of the other form is not there, and the answer says where it may be.
+func TestNotFoundSaysWhereToLook(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for path, hint := range map[string]string{
+		"/v1/events/x?tenant=acme":          "what came as a CloudEvent is found by its source and id",
+		"/v1/events/x?tenant=acme&source=y": "what came in the plain form is found by its id without source",
+	} {
+		if p := s.refused(s.get(path), http.StatusNotFound, "not_found", ""); p.Hint != hint {
+			t.Errorf("%s: hint %q", path, p.Hint)
+		}
+	}
+}
+
 func TestReads(t *testing.T) { //nolint:tparallel // the cases share a server
 	t.Parallel()
 	s := serve(t)
@@ -106,6 +120,7 @@ func TestReads(t *testing.T) { //nolint:tparallel // the cases share a server
 		"usage without tenant":                  {"/v1/usage", 400, "invalid", "tenant"},
 		"usage of an empty tenant":              {"/v1/usage?tenant=", 400, "invalid", "tenant"},
 		"usage twice":                           {"/v1/usage?tenant=a&tenant=b", 400, "invalid", "tenant"},
+		"usage from no time":                    {"/v1/usage?tenant=a&feature=f&window=day&from=0001-01-01T00:00:00Z&to=2026-11-02T00:00:00Z", 400, "invalid", "from"},
 		"usage from soon":                       {"/v1/usage?tenant=a&from=soon", 400, "invalid", "from"},
 		"usage by the fortnight":                {"/v1/usage?tenant=a&feature=f&window=fortnight&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z", 400, "invalid", "window"},
 		"usage by the day":                      {"/v1/usage?tenant=a&feature=f&window=day", 400, "invalid", "from"},

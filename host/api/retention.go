@@ -12,7 +12,7 @@ import (
 )
 
 // PruneAnswer answers POST /v1/retention/prune. Removed is what was removed, or
-// in a dry run what would be; More says that there is more than was counted, or
+// if DryRun is true what would be; More says that there is more than was counted, or
 // that the request's time was up.
 type PruneAnswer struct {
 	Kind    storage.PruneKind `json:"kind"`
@@ -53,18 +53,22 @@ func (s *server) prune(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// ParseAge reads a duration as Go writes it, or a number of days such as 400d.
+// maxAgeDays is a hundred years, which no usage reaches.
+const maxAgeDays = 36_500
+
+// ParseAge reads a duration as Go writes it, or a number of days such as 400d,
+// up to 36500 days.
 func ParseAge(text string) (time.Duration, error) {
-	refused := sdk.Invalid("age", "a number of days such as 400d, or a duration such as 36h")
+	refused := sdk.Invalid("age", "at most 36500d: a number of days such as 400d, or a duration such as 36h")
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
-		if err != nil || n > 36500 {
+		if err != nil || n > maxAgeDays {
 			return 0, refused
 		}
 		return time.Duration(n) * 24 * time.Hour, nil
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil {
+	if err != nil || d > maxAgeDays*24*time.Hour {
 		return 0, refused
 	}
 	return d, nil
