@@ -34,9 +34,18 @@ type Correctable struct {
 // conflict); locks the row of the original exclusively, never a totals row;
 // looks the id up again; sums the corrections of the original in a statement
 // that began after the lock was granted; decides, see below; inserts the
-// correction; moves the totals and buckets of the active generation, and of the
-// building one, by the effect; inserts Items; records Replacement as
-// [EventStore].RecordEvents would; commits.
+// correction, and Replacement as [EventStore].RecordEvents would; inserts the
+// items of both; moves the totals of the active generation, and of the building
+// one, by what both add up to for each key; then, likewise, the buckets;
+// commits. Rows are taken in the order of RecordEvents: totals by (tenant,
+// feature, period start), all of them before the first bucket, so that neither
+// corrections nor records wait for each other in a circle.
+//
+// Replacement is inserted by this correction or the call is a conflict: an
+// event that exists under its id, with equal content or not, has its own place,
+// and taking it for this one would take usage back and record nothing. Only the
+// repeat of the correction itself finds it there and is a duplicate, with the
+// same replacement.
 //
 // Decision, with corrected the sum under the lock. ExpectCorrected set and
 // different from corrected: Stale. Original absent: Refused not_found; itself a
@@ -50,6 +59,8 @@ type CorrectRequest struct {
 	// Event is the correction: Kind is Correction, Quantity the magnitude,
 	// never negative. Effect, Reverses, Feature, times, period, plan and
 	// dimensions are the adapter's to copy or derive from the original.
+	// Its DedupeHash covers Replacement, id and content: where the stored hash
+	// is equal, the stored correction was made with this replacement.
 	Event Event
 	// ExpectCorrected is set where Quantity was computed from it ("what is
 	// left").
@@ -61,8 +72,8 @@ type CorrectRequest struct {
 	Signed bool
 	Bucket *BucketKey // of the original; nil: the feature has no buckets
 	Items  []NewItem
-	// Replacement is recorded in the same transaction, nil for none. Its
-	// conflict is the conflict of the whole call.
+	// Replacement is recorded in the same transaction, nil for none. That it
+	// exists already is the conflict of the whole call.
 	Replacement    *Entry
 	RoutesRevision int64
 	Subscriptions  []SubscriptionRevision // as in RecordRequest, for Replacement
@@ -85,7 +96,8 @@ type CorrectResult struct {
 	Outcome Outcome // inserted, duplicate or conflict
 	// Correction is the stored correction when inserted or duplicate.
 	Correction EntryResult
-	// Replacement is the stored replacement, if the request has one.
+	// Replacement is the stored replacement, if the request has one: inserted
+	// by this call or, for a duplicate, by the first one.
 	Replacement *EntryResult
 	// Remaining is what can still be corrected.
 	Remaining decimal.Decimal

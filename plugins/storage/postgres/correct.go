@@ -102,9 +102,9 @@ func (c *corrector) run(ctx context.Context) error {
 		{c.known, "c3"}, // B28
 		{c.bound, "c4"}, // B29
 		{c.insert, "c5"},
-		{c.deltas, ""},
 		{c.items, ""},
 		{c.replacement, ""},
+		{c.deltas, ""},
 	} {
 		err := step.do(ctx)
 		if err == nil {
@@ -246,31 +246,53 @@ func (c *corrector) insert(ctx context.Context) error {
 }
 
 // deltas moves the totals and the buckets of the active generation and of the
-// building one (B31, B34).
+// building one (B31, B34), for the correction and its replacement together: all
+// totals in the order of their keys, then all buckets, as a record does (B35).
+// That this goes generation by generation and a record key by key makes no
+// circle: who holds a row of the building one alone is the replay, and that
+// takes no other.
 func (c *corrector) deltas(ctx context.Context) error {
-	var active, building int64
-	if err := c.t.row(ctx, qGenerationsWritten, []any{&active, &building}); err != nil {
-		return err
-	}
 	o := &c.original
 	var count int64
 	if c.event.Reverses {
 		count = -1 // Q8
 	}
-	totals := totalColumnsOf([]storage.TotalDelta{{
+	totals := []storage.TotalDelta{{
 		Tenant: o.Tenant, Feature: o.Feature, PeriodStart: o.PeriodStart, PeriodEnd: o.PeriodEnd,
 		Quantity: c.event.Effect, Events: 1, Count: count, Signed: c.req.Signed,
-	}})
-	var buckets bucketColumns
+	}}
+	var buckets []storage.BucketDelta
 	if c.req.Bucket != nil {
-		var err error
-		buckets, err = bucketColumnsOf([]storage.BucketDelta{{
+		buckets = append(buckets, storage.BucketDelta{
 			Tenant: o.Tenant, Feature: o.Feature, Key: *c.req.Bucket, Seq: math.MaxInt64, // every seal counts
 			Sum: c.event.Effect, Count: count, Reversed: true,
-		}})
-		if err != nil {
-			return err
+		})
+	}
+	if with := c.req.Replacement; with != nil {
+		e := &with.Event
+		totals = append(totals, storage.TotalDelta{
+			Tenant: e.Tenant, Feature: e.Feature, PeriodStart: e.PeriodStart, PeriodEnd: e.PeriodEnd,
+			Quantity: e.Quantity, Events: 1, Count: 1, Signed: with.Signed,
+		})
+		if with.Bucket != nil {
+			buckets = append(buckets, storage.BucketDelta{
+				Tenant: e.Tenant, Feature: e.Feature, Key: *with.Bucket, Seq: math.MaxInt64,
+				Sum: e.Quantity, Count: 1, Min: &e.Quantity, Max: &e.Quantity,
+			})
 		}
+	}
+	return c.move(ctx, totals, buckets)
+}
+
+func (c *corrector) move(ctx context.Context, t []storage.TotalDelta, b []storage.BucketDelta) error {
+	var active, building int64
+	if err := c.t.row(ctx, qGenerationsWritten, []any{&active, &building}); err != nil {
+		return err
+	}
+	totals := totalColumnsOf(t)
+	buckets, err := bucketColumnsOf(b)
+	if err != nil {
+		return err
 	}
 	generations := []int64{active}
 	if building != 0 {
@@ -299,23 +321,29 @@ func (c *corrector) items(ctx context.Context) error {
 	return err
 }
 
-// replacement records the event that takes the original's place. Its conflict
-// undoes the correction.
+// replacement records the event that takes the original's place, all but what
+// it adds to totals and buckets. That it exists already undoes the correction,
+// also with equal content: then it has a place of its own.
 func (c *corrector) replacement(ctx context.Context) error {
 	if c.req.Replacement == nil {
 		return nil
 	}
-	res, err := recordIn(ctx, c.t, storage.RecordRequest{
+	rec, err := newRecorder(storage.RecordRequest{
 		Mode: storage.Atomic, RoutesRevision: c.req.RoutesRevision, Subscriptions: c.req.Subscriptions,
 		Units: []storage.Unit{{Entries: []storage.Entry{*c.req.Replacement}}},
 	})
+	if err != nil {
+		return err
+	}
+	rec.still = true
+	res, err := rec.in(ctx, c.t)
 	switch {
 	case err != nil:
 		return err
 	case res.Stale != nil:
 		c.res = storage.CorrectResult{Stale: res.Stale}
 		return errUndo
-	case conflicts(res):
+	case res.Units[0].Outcome != storage.Inserted:
 		c.res = storage.CorrectResult{Outcome: storage.Conflict}
 		return errUndo
 	}

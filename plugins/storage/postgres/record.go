@@ -190,30 +190,35 @@ func recordIn(ctx context.Context, t *tx, req storage.RecordRequest) (storage.Re
 	if err != nil {
 		return storage.RecordResult{}, err
 	}
-	rec.digests = true // a failed statement would end the transaction
-	if err := rec.findConflicts(ctx, t); err != nil {
+	return rec.in(ctx, t)
+}
+
+// in is [recordIn] of a recorder.
+func (r *recorder) in(ctx context.Context, t *tx) (storage.RecordResult, error) {
+	r.digests = true // a failed statement would end the transaction
+	if err := r.findConflicts(ctx, t); err != nil {
 		return storage.RecordResult{}, err
 	}
-	if req.Mode == storage.Atomic && len(rec.excluded) > 0 {
-		return recordStale(ctx, t, rec)
+	if r.req.Mode == storage.Atomic && len(r.excluded) > 0 {
+		return recordStale(ctx, t, r)
 	}
-	if err := t.tuned(ctx, rec); err != nil {
+	if err := t.tuned(ctx, r); err != nil {
 		return storage.RecordResult{}, err
 	}
-	if rec.answer.unseen() {
-		if err := rec.findSkipped(ctx, t); err != nil {
+	if r.answer.unseen() {
+		if err := r.findSkipped(ctx, t); err != nil {
 			return storage.RecordResult{}, err
 		}
 	}
-	res, err := rec.result()
-	if err == nil && req.Mode == storage.Atomic && conflicts(res) {
+	res, err := r.result()
+	if err == nil && r.req.Mode == storage.Atomic && conflicts(res) {
 		// It came between the two statements. The caller undoes the rest.
 		for i, u := range res.Units {
 			if u.Outcome == storage.Conflict {
-				rec.exclude(i)
+				r.exclude(i)
 			}
 		}
-		return rec.onlyConflicts(), nil
+		return r.onlyConflicts(), nil
 	}
 	return res, err
 }
@@ -266,6 +271,8 @@ type recorder struct {
 	guard bool
 	// digests makes it look for items whose identity exists.
 	digests bool
+	// still leaves totals and buckets to the caller.
+	still bool
 	// excluded are units that are known to conflict.
 	excluded map[int]bool
 

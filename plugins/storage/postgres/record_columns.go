@@ -174,5 +174,5 @@ func (r *recorder) args() []any {
 		i.ord,
 	}
 	args = append(args, i.args()...)
-	return append(args, r.req.RoutesRevision, tenants, revisions, r.digests, r.guard, r.req.Mode == storage.Atomic)
+	return append(args, r.req.RoutesRevision, tenants, revisions, r.digests, r.guard, r.req.Mode == storage.Atomic, !r.still)
 }

@@ -257,7 +257,8 @@ func (r *corrector) write(ctx context.Context, c *conn, original storage.Event, 
 	return rec.writeItems(c)
 }
 
-// replace records the event that takes the original's place.
+// replace records the event that takes the original's place. One that is there
+// already has a place of its own.
 func (r *corrector) replace(c *conn) error {
 	if r.req.Replacement == nil {
 		return nil
@@ -266,7 +267,7 @@ func (r *corrector) replace(c *conn) error {
 	if err != nil {
 		return err
 	}
-	if out.outcome == storage.Conflict {
+	if out.outcome != storage.Inserted {
 		r.res = storage.CorrectResult{Outcome: storage.Conflict}
 		return errUndo
 	}

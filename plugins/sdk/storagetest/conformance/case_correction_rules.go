@@ -16,6 +16,7 @@ func correctionRuleCases() []Case {
 		define("correction/per-tenant", "B23 S2", needs, correctionPerTenant),
 		define("correction/replaces", "S7", needs, replaces),
 		define("correction/replacement-conflict-writes-nothing", "S7 B33", needs, replacementConflict),
+		define("correction/replacement-is-its-own", "S7 B24 B33", needs, replacementIsItsOwn),
 		define("correction/refusal-keeps-the-replacement-out", "S7 B33", needs, refusedReplacement),
 		define("correction/stale-routes", "B25 Q4", append(needs, storage.Outbox), staleCorrection),
 		define("correction/items", "B32 Q18", append(needs, storage.Outbox), correctionItems),
@@ -188,6 +189,8 @@ func correctionRaceCases() []Case {
 		define("race/correctors-stop-at-the-bound", "B24 B27 B29", needs, correctorsStop),
 		define("race/one-correction-id", "B26 B28", needs, oneCorrectionID),
 		define("race/remaining-is-taken-once", "S7 B29", needs, remainingOnce),
+		define("race/one-replacement-several-corrections", "S7 B24", needs, oneReplacement),
+		define("race/crossed-replacements", "B35", needs, crossedReplacements),
 		define("race/corrections-and-records", "B25 B27 B31", needs, correctionsAndRecords),
 	}
 }

@@ -53,6 +53,8 @@ func TestFlawsAreFound(t *testing.T) {
 		"serial keys ignored":           {flawSerialKeyIgnored, "claim/serial-keys"},
 		"budget ignored":                {flawBudgetIgnored, "claim/exhausted-attempts"},
 		"replacement without a look":    {flawReplacementAlone, "correction/replacement-conflict-writes-nothing"},
+		"replacement of another one":    {flawReplacementShared, "correction/replacement-is-its-own"},
+		"one replacement for several":   {flawReplacementShared, "race/one-replacement-several-corrections"},
 		"sign changes while used":       {flawSignedFrozenNot, "route/features-are-remembered"},
 		"unresolved is lost":            {flawUnresolvedLost, "claim/expired-lease-comes-alone-and-unresolved"},
 		"activates what is not drained": {flawActivatesUndrained, "projection/activation-needs-the-drain"},

@@ -285,6 +285,7 @@ func (m *lockstep) replaceOne() {
 	by.Tenant = original.Tenant
 	by.DedupeHash = hash("model", by.Tenant, by.EventID, by.Quantity.String())
 	c := correction(&original, "r"+decimalInt(m.rng.IntN(pool)), original.Quantity.Abs().String())
+	c.DedupeHash = hash("model", c.Tenant, c.EventID, c.OriginalEventID, c.Quantity.String(), by.EventID, by.Quantity.String())
 	m.correctBoth(storage.CorrectRequest{Event: c, Signed: original.Feature == "net", Bucket: bucketOf(&original)}, &by)
 }
 

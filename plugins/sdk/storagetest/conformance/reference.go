@@ -118,6 +118,7 @@ const (
 	flawSerialKeyIgnored
 	flawBudgetIgnored
 	flawReplacementAlone
+	flawReplacementShared
 	flawSignedFrozenNot
 	flawUnresolvedLost
 	flawActivatesUndrained

@@ -148,7 +148,7 @@ func refusal(req *storage.CorrectRequest, original *storage.Event, corrected dec
 func (s *Reference) insertCorrection(req *storage.CorrectRequest, original storage.Event, sum decimal.Decimal) storage.CorrectResult {
 	if req.Replacement != nil && !s.flaws.has(flawReplacementAlone) {
 		known, hash, _ := s.find(&req.Replacement.Event)
-		if known && hash != req.Replacement.Event.DedupeHash {
+		if known && (hash != req.Replacement.Event.DedupeHash || !s.flaws.has(flawReplacementShared)) {
 			return storage.CorrectResult{Outcome: storage.Conflict}
 		}
 	}

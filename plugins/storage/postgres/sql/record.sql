@@ -102,7 +102,7 @@ repeated AS MATERIALIZED (
 generation AS MATERIALIZED (
   SELECT v.generation
   FROM {schema}.fencepost_generations AS g CROSS JOIN LATERAL (VALUES (g.active), (g.building)) AS v (generation)
-  WHERE v.generation IS NOT NULL
+  WHERE v.generation IS NOT NULL AND $52::boolean -- false: the caller moves totals and buckets
 ),
 total AS (
   INSERT INTO {schema}.fencepost_totals AS t
