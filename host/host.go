@@ -346,21 +346,6 @@ func (h *Host) Degraded() []string {
 	return reasons
 }
 
-// readyFresh is how long an answer about readiness holds. Asking the store is a
-// durable write, and probes may come often.
-const readyFresh = 2 * time.Second
-
-// ready reports whether Record can work, at most readyFresh ago.
-func (h *Host) ready(ctx context.Context) error {
-	h.readyMu.Lock()
-	defer h.readyMu.Unlock()
-	if now := egress.Elapsed(); h.readyAt == 0 || now-h.readyAt > readyFresh {
-		h.readyErr = h.store.Ping(ctx)
-		h.readyAt = max(egress.Elapsed(), 1)
-	}
-	return h.readyErr
-}
-
 // breakerShown is how long after its pause an exporter still counts as down:
 // the probe that follows the pause takes a moment.
 const breakerShown = 5 * time.Second
