@@ -47,8 +47,9 @@ type CorrectionResult struct {
 // "nothing_remaining". Not_found: no such event. Unsupported: the store takes no
 // corrections, or, with code "partial", the feature is one of which no part can
 // be taken back (its maximum, minimum, latest or unique values). Conflict: the
-// id of the correction or of its replacement exists with other content. In all
-// these cases nothing was written. Unavailable: as for [Engine.Record].
+// id of the correction exists with other content, or that of its replacement
+// exists, with the same content too (code "replacement_exists") unless this
+// correction recorded it. In all these cases nothing was written. Unavailable: as for [Engine.Record].
 func (e *Engine) Correct(ctx context.Context, c Correction) (CorrectionResult, error) {
 	if err := e.calls.begin(); err != nil {
 		return CorrectionResult{}, err
@@ -261,15 +262,24 @@ func (c *correcting) answer(ctx context.Context, req storage.CorrectRequest, res
 	return out, nil
 }
 
-// conflict says which of the two ids exists with other content.
+// conflict says which of the two ids exists. That of a replacement must not,
+// whatever is recorded under it, unless the correction recorded it.
 func (c *correcting) conflict(ctx context.Context) error {
 	err := conflictError()
 	if c.replace == nil {
 		return err
 	}
 	ev, lerr := c.store.events.LoadEvent(ctx, storage.EventKey{Tenant: c.replace.Tenant, EventID: c.replace.EventID})
-	if lerr == nil && ev.DedupeHash != c.replace.DedupeHash {
+	if lerr != nil {
+		return err
+	}
+	if ev.DedupeHash != c.replace.DedupeHash {
 		err.Field = "replace.id"
+		return err
+	}
+	_, lerr = c.store.events.LoadEvent(ctx, storage.EventKey{Tenant: c.event.Tenant, EventID: c.event.EventID})
+	if errors.Is(lerr, sdk.ErrNotFound) {
+		err.Code, err.Field, err.Rule = "replacement_exists", "replace.id", "an id under which nothing is recorded"
 	}
 	return err
 }

@@ -317,6 +317,49 @@ func TestReplacementsAreAtomic(t *testing.T) {
 	})
 }
 
+// S7, B24: one event takes the place of one other. What another correction put
+// there, or a record, is a conflict with equal content too, and nothing is
+// taken back: without its replacement that usage would be lost.
+func TestReplacementsAreNotShared(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, st backend) {
+		e := over(t, st)
+		record(t, e, plain("req_1", "10"), plain("req_3", "10"), plain("there", "5"))
+		by, there := plain("req_2", "4"), plain("there", "5")
+		first := take("c1", "")
+		first.Replace = &by
+		if res, err := e.Correct(t.Context(), first); err != nil || res.Outcome != engine.Inserted {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		back := take("c2", "")
+		back.EventID = "req_2"
+		for _, step := range []struct {
+			do   *engine.Correction
+			want string
+		}{{nil, "19/5/3"}, {&back, "15/6/2"}} {
+			if step.do != nil {
+				if _, err := e.Correct(t.Context(), *step.do); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, replacement := range []*engine.Event{&by, &there} {
+				second := take("c3", "")
+				second.EventID, second.Replace = "req_3", replacement
+				_, err := e.Correct(t.Context(), second)
+				tagIs(t, err, sdk.TagConflict, "replacement_exists")
+				fieldIs(t, err, "replace.id")
+			}
+			if got := totals(t, st, "tokens"); got[0] != step.want {
+				t.Errorf("totals %v, want %s", got, step.want)
+			}
+		}
+		res, err := e.Correct(t.Context(), first)
+		if err != nil || res.Outcome != engine.Duplicate || res.Replacement == nil || res.Replacement.EventID != "req_2" {
+			t.Errorf("the repeat: %+v, %v", res, err)
+		}
+	})
+}
+
 // Q18, B32, A49: the items of a correction go where its original's went, also
 // when routes have moved since; none is handed out to be sent, and each says why.
 func TestCorrectionItemsWait(t *testing.T) {

@@ -147,6 +147,11 @@ func (a *app) correct(cmd *cobra.Command, args []string, f correctFlags) error {
 		}
 		l := listing{columns: []string{"ID", "OUTCOME", "QUANTITY", "REMAINING", "SEQ"}, data: res, items: []any{res}}
 		l.rows = [][]string{{res.ID, string(res.Outcome), res.Quantity, res.Remaining, res.Seq}}
+		if r := res.Replacement; r != nil {
+			l.columns = append(l.columns, "REPLACEMENT", "ITS OUTCOME", "ITS SEQ")
+			// It is recorded with the correction or not at all.
+			l.rows[0] = append(l.rows[0], r.ID, string(res.Outcome), r.Seq)
+		}
 		return a.print(l)
 	})
 }
