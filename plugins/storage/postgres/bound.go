@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -68,14 +69,14 @@ func (b boundTx) write(ctx context.Context, op string, w writing, f func(context
 	caller := ctx
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	err := untilLocked(ctx, func() error { return b.savepoint(ctx, w, f) })
+	err := untilLocked(ctx, func(wait time.Duration) error { return b.savepoint(ctx, wait, w, f) })
 	if errors.Is(err, errUndo) {
 		return nil
 	}
 	return storeError(cmpContext(caller, ctx), op, err)
 }
 
-func (b boundTx) savepoint(ctx context.Context, w writing, f func(context.Context, *tx) error) (err error) {
+func (b boundTx) savepoint(ctx context.Context, wait time.Duration, w writing, f func(context.Context, *tx) error) (err error) {
 	if err := point(ctx, w.faults.begin); err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (b boundTx) savepoint(ctx context.Context, w writing, f func(context.Contex
 			err = errors.Join(err, rbErr)
 		}
 	}()
-	t := &tx{a: b.a, q: sp, bound: true}
+	t := &tx{a: b.a, q: sp, bound: true, wait: wait}
 	switch w.lock {
 	case lockShared:
 		err = t.lock(ctx)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,9 +30,15 @@ const (
 	lockExclusive          // what decides where usage goes, or removes it
 )
 
-// lockWait is how long an exclusive lock is waited for in a row. Whoever wants
-// the shared side meanwhile queues behind the wait; after it they pass.
-const lockWait = 250 * time.Millisecond
+// An exclusive lock is waited for lockWait in a row at first. Whoever wants the
+// shared side meanwhile queues behind the wait; after it they pass. Each wait
+// is twice as long as the one before it, up to maxLockWait: transactions that
+// follow one another without a gap are outwaited as soon as the wait is longer
+// than the longest of them.
+const (
+	lockWait    = 250 * time.Millisecond
+	maxLockWait = 2 * time.Second
+)
 
 // checkIsolation refuses a transaction of the caller's in which a statement
 // would not see what was committed before the lock was granted.
@@ -54,24 +61,31 @@ func (t *tx) lock(ctx context.Context) error {
 	return checkIsolation(isolation)
 }
 
-// tryExclusive waits for the exclusive side, but not for longer than lockWait:
+// tryExclusive waits for the exclusive side, but not for longer than t.wait:
 // then it fails with lock_not_available, and the transaction, or the savepoint
 // around the call, must be rolled back.
 func (t *tx) tryExclusive(ctx context.Context, class int32) error {
-	return t.tryExclusiveFor(ctx, class, lockWait)
+	return t.tryExclusiveFor(ctx, class, max(t.wait, lockWait))
 }
 
 func (t *tx) tryExclusiveFor(ctx context.Context, class int32, wait time.Duration) error {
+	// What waits for row locks after this is bounded by the deadline alone, or
+	// by what the caller set for its transaction.
+	after := "0"
+	if t.bound {
+		if err := t.row(ctx, qLockTimeoutNow, []any{&after}); err != nil {
+			return err
+		}
+	}
 	var isolation string
 	b := &pgx.Batch{}
-	if err := t.queue(b, qLockTimeout, wait.Milliseconds()); err != nil {
+	if err := t.queue(b, qLockTimeout, strconv.FormatInt(wait.Milliseconds(), 10)); err != nil {
 		return err
 	}
 	if err := t.queue(b, qLockExclusive, class, t.a.target.scope()); err != nil {
 		return err
 	}
-	// What waits for row locks after this is bounded by the deadline alone.
-	if err := t.queue(b, qLockTimeout, int64(0)); err != nil {
+	if err := t.queue(b, qLockTimeout, after); err != nil {
 		return err
 	}
 	b.QueuedQueries[1].QueryRow(func(row pgx.Row) error { return row.Scan(&isolation, nil) })
@@ -81,15 +95,15 @@ func (t *tx) tryExclusiveFor(ctx context.Context, class int32, wait time.Duratio
 	return checkIsolation(isolation)
 }
 
-// untilLocked runs attempt until it gets the exclusive lock, and lets others
-// pass between two attempts.
-func untilLocked(ctx context.Context, attempt func() error) error {
-	for n := 1; ; n++ {
-		err := attempt()
+// untilLocked runs attempt until it gets the exclusive lock. It tells it how
+// long to wait, and lets others pass for about as long between two attempts.
+func untilLocked(ctx context.Context, attempt func(wait time.Duration) error) error {
+	for wait := lockWait; ; wait = min(2*wait, maxLockWait) {
+		err := attempt(wait)
 		if sqlState(err) != stateLockTimeout {
 			return err
 		}
-		if err := pause(ctx, time.Duration(min(n, 8))*25*time.Millisecond); err != nil {
+		if err := pause(ctx, wait); err != nil {
 			return err
 		}
 	}

@@ -56,6 +56,7 @@ const (
 	qRollback         query = "rollback"
 	qStatementTimeout query = "statement_timeout"
 	qLockTimeout      query = "lock_timeout"
+	qLockTimeoutNow   query = "lock_timeout_now"
 	qLockShared       query = "lock_shared"
 	qLockExclusive    query = "lock_exclusive"
 	qPing             query = "ping"

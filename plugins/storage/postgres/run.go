@@ -61,6 +61,8 @@ type tx struct {
 	q querier
 	// bound is set inside a transaction of the caller's.
 	bound bool
+	// wait is how long this attempt waits for an exclusive lock.
+	wait time.Duration
 }
 
 // exec runs a statement and answers how many rows it changed.
@@ -231,9 +233,9 @@ func (o ownTx) transact(ctx context.Context, op string, w writing, f func(contex
 	defer cancel()
 	committing := false
 	err := o.again(ctx, w.pool, func() error {
-		return untilLocked(ctx, func() error {
+		return untilLocked(ctx, func(wait time.Duration) error {
 			return o.use(ctx, w.pool, func(c *pgxpool.Conn) error {
-				t := &tx{a: o.a, q: c}
+				t := &tx{a: o.a, q: c, wait: wait}
 				err := t.inside(ctx, w, f)
 				if err != nil {
 					return t.rollback(err)

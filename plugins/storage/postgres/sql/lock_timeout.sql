@@ -1,1 +1,1 @@
-SELECT set_config('lock_timeout', $1::bigint::text, true)
+SELECT set_config('lock_timeout', $1::text, true)
