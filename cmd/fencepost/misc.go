@@ -47,10 +47,11 @@ func migrateCommand(a *app) *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return a.withStore(cmd.Context(), func(m storage.Migrator) error {
 					list, err := m.MigrationStatus(cmd.Context())
-					if err != nil {
+					if len(list) == 0 {
 						return err
 					}
-					return a.print(migrationListing(list))
+					// A store that must not be used has a list too.
+					return errors.Join(a.print(migrationListing(list)), err)
 				})
 			},
 		},

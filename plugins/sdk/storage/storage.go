@@ -128,7 +128,8 @@ type RouteStore interface {
 // Migrator is implemented by adapters whose schema this project versions.
 type Migrator interface {
 	// MigrationStatus lists every migration known to the adapter or applied
-	// in the store.
+	// in the store. A store that Migrate refuses is listed too, beside the
+	// error that Migrate would answer.
 	MigrationStatus(ctx context.Context) ([]Migration, error)
 	// Migrate applies what is missing. It refuses a store with a newer or a
 	// changed migration.

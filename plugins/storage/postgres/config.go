@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,9 @@ func (c Config) withDefaults() Config {
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
+// parameterName is a name that can be told.
+var parameterName = regexp.MustCompile(`^(?i)fencepost[a-z_]{0,20}$`)
+
 // target is a DSN, read.
 type target struct {
 	pool   *pgxpool.Config
@@ -89,6 +93,12 @@ func parseDSN(cfg Config) (target, error) {
 		// hands out another for each transaction.
 		cc.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
+	for name := range cc.RuntimeParams {
+		// The server would take a name with a dot for a setting of somebody's.
+		if strings.HasPrefix(strings.ToLower(name), "fencepost") {
+			return target{}, unknownParameter(name)
+		}
+	}
 	if cc.RuntimeParams["application_name"] == "" {
 		cc.RuntimeParams["application_name"] = "fencepost"
 	}
@@ -99,6 +109,16 @@ func parseDSN(cfg Config) (target, error) {
 	}
 	pc.PingTimeout = time.Second
 	return t, nil
+}
+
+// unknownParameter names a parameter that is meant for us: no other name is
+// told, it may be the rest of a password that was not quoted.
+func unknownParameter(name string) error {
+	rule := "no parameters of ours but fencepost_schema and pgbouncer"
+	if parameterName.MatchString(name) {
+		rule += ", not " + name
+	}
+	return &sdk.Error{Tag: sdk.TagInvalid, Code: "unknown_parameter", Field: dsnField, Rule: rule}
 }
 
 // watcher answers what ends a statement whose context ends. A pooler is not

@@ -34,15 +34,17 @@ func sqlState(err error) string {
 
 // SQLSTATEs that decide something.
 const (
-	stateDivisionByZero  = "22012"
-	stateUniqueViolation = "23505"
-	stateReadOnly        = "25006"
-	stateStatementGone   = "26000"
-	stateSerialization   = "40001"
-	stateDeadlock        = "40P01"
-	statePlanChanged     = "0A000"
-	stateLockTimeout     = "55P03"
-	stateCanceled        = "57014"
+	stateDivisionByZero   = "22012"
+	stateUniqueViolation  = "23505"
+	stateReadOnly         = "25006"
+	stateAborted          = "25P02"
+	stateStatementGone    = "26000"
+	stateSerialization    = "40001"
+	stateDeadlock         = "40P01"
+	statePlanChanged      = "0A000"
+	stateUnknownParameter = "42704"
+	stateLockTimeout      = "55P03"
+	stateCanceled         = "57014"
 )
 
 // repeatable reports whether the transaction that met err is certain to have
@@ -110,10 +112,7 @@ func classify(err error) *sdk.Error {
 	case "22", "23":
 		return &sdk.Error{Tag: sdk.TagInvalid, Code: "constraint", Err: cause}
 	case "28":
-		return &sdk.Error{
-			Tag: sdk.TagInvalid, Code: "authentication", Field: dsnField,
-			Rule: "credentials that the server accepts", Err: cause,
-		}
+		return misconfigured("authentication", "credentials that the server accepts", "", cause)
 	case "08":
 		return sdk.Unavailable("connection", cause)
 	case "53":
@@ -151,19 +150,20 @@ func classifyState(code string, cause error) *sdk.Error {
 	case "53300":
 		return hinted("too_many_connections", "raise max_connections, or put fewer hosts on the server")
 	case "3D000":
-		return &sdk.Error{
-			Tag: sdk.TagInvalid, Code: "no_database", Field: dsnField,
-			Rule: "a database that exists", Hint: "create the database", Err: cause,
-		}
+		return misconfigured("no_database", "a database that exists", "create the database", cause)
 	case "42501":
-		return &sdk.Error{
-			Tag: sdk.TagInvalid, Code: "no_privilege", Field: dsnField,
-			Rule: "a role that may use the schema", Hint: "grant the role what docs/storage-postgres.md lists", Err: cause,
-		}
+		return misconfigured("no_privilege", "a role that may use the schema",
+			"grant the role what docs/storage-postgres.md lists", cause)
+	case stateUnknownParameter:
+		return misconfigured("unknown_parameter", "parameters that the server knows",
+			"storage.dsn may hold what libpq knows of connections, settings of the server, fencepost_schema and pgbouncer", cause)
 	case "42P01", "42703", "3F000":
+		return misconfigured("schema_missing", "a database with the fencepost schema", migrateHint, cause)
+	case stateAborted:
 		return &sdk.Error{
-			Tag: sdk.TagInvalid, Code: "schema_missing", Field: dsnField,
-			Rule: "a database with the fencepost schema", Hint: migrateHint, Err: cause,
+			Tag: sdk.TagUnavailable, Code: "transaction_aborted", Field: "transaction",
+			Rule: "a transaction in which no statement failed",
+			Hint: "roll back and run the whole transaction again", Err: cause,
 		}
 	}
 	return nil
@@ -180,12 +180,36 @@ func connectionError(err error) error {
 	return err
 }
 
+// misconfigured is trouble of the server's with what the configuration names. A
+// call cannot tell a mistake from a moment (a password that is rotated, a role
+// that was moved, a failover): its input is as good as before, so it is
+// unavailable. See [configError].
+func misconfigured(code, rule, hint string, cause error) *sdk.Error {
+	e := sdk.Unavailable(code, cause)
+	e.Field, e.Rule, e.Hint = dsnField, rule, hint
+	return e
+}
+
+// configError is for what opens, migrates or looks at the schema: there the
+// configuration is the input, and what [misconfigured] answers is invalid.
+func configError(op string, err error) error {
+	e, ok := errors.AsType[*sdk.Error](err)
+	if !ok || e.Tag != sdk.TagUnavailable || e.Field != dsnField {
+		return err
+	}
+	c := *e
+	c.Tag = sdk.TagInvalid
+	return fmt.Errorf("%s: %w", op, &c)
+}
+
 // openError names the operation. What Open meets is a fault of the DSN or of
 // what it leads to.
 func openError(err error) error {
 	e := *classify(err)
 	if e.Field == "" {
 		e.Field = dsnField
+	} else if e.Tag == sdk.TagUnavailable && e.Field == dsnField {
+		e.Tag = sdk.TagInvalid
 	}
 	return fmt.Errorf("open store: %w", &e)
 }

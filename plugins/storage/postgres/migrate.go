@@ -26,6 +26,7 @@ const migrateHint = "run fencepost migrate up"
 const (
 	qSchemaExists    query = "schema_exists"
 	qSchemaCreate    query = "schema_create"
+	qSchemaEnsure    query = "schema_ensure"
 	qMigrationsTable query = "migrations_table"
 	qMigrationsExist query = "migrations_exist"
 	qMigrations      query = "migrations"
@@ -38,10 +39,14 @@ const migrateTimeout = 15 * time.Minute
 // schemaError is why the schema cannot be used.
 type schemaError struct{ err *sdk.Error }
 
-// schemaProblem answers the reason, or nil.
+// schemaProblem answers the reason, or nil. For a call the store is
+// unavailable: its input is as good as it was, and passes once the schema is
+// the one that this version knows.
 func (a *Adapter) schemaProblem() error {
 	if p := a.schemaErr.Load(); p != nil {
-		return p.err
+		e := *p.err
+		e.Tag = sdk.TagUnavailable
+		return &e
 	}
 	return nil
 }
@@ -170,7 +175,8 @@ func (a *Adapter) applied(ctx context.Context, op string) (all []storage.Migrati
 }
 
 // MigrationStatus lists every migration that this adapter knows or that the
-// store carries, by version.
+// store carries, by version. Of a store that this version must not use the list
+// is complete too, beside the error that Migrate would answer.
 func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, error) {
 	const op = "migration status"
 	known, err := knownMigrations()
@@ -179,8 +185,9 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 	}
 	all, err := a.applied(ctx, op)
 	if err != nil {
-		return nil, err
+		return nil, configError(op, err)
 	}
+	_, problem := compareSchema(known, all)
 	applied := len(all)
 	for _, m := range known {
 		if !slices.ContainsFunc(all[:applied], func(x storage.Migration) bool { return x.Version == m.Version }) {
@@ -188,6 +195,9 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 		}
 	}
 	slices.SortFunc(all, func(a, b storage.Migration) int { return cmp.Compare(a.Version, b.Version) })
+	if problem != nil {
+		return all, fmt.Errorf("%s: %w", op, problem)
+	}
 	return all, nil
 }
 
@@ -216,7 +226,7 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, configError(op, err)
 	}
 	a.setSchemaProblem(nil)
 	return done, nil
@@ -282,7 +292,7 @@ func Script(dsn string) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "BEGIN;\n\nCREATE SCHEMA IF NOT EXISTS %s;\n\n%s;\n", t.schema, strings.TrimSpace(texts[qMigrationsTable]))
+	fmt.Fprintf(&b, "BEGIN;\n\n%s;\n\n%s;\n", strings.TrimSpace(texts[qSchemaEnsure]), strings.TrimSpace(texts[qMigrationsTable]))
 	for _, m := range known {
 		fmt.Fprintf(&b, "\n-- %04d_%s\n\n%s\nINSERT INTO %s.fencepost_migrations VALUES (%d, '%s', '%s', now());\n",
 			m.Version, m.Name, withSchema(m.sql, t.schema), t.schema, m.Version, m.Name, m.Checksum)

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -32,12 +33,14 @@ func TestOpenRefusesDSN(t *testing.T) {
 		"schema":      {"postgres://user:s3cret@localhost/db?fencepost_schema=a%22%3Bdrop", "", sdk.TagInvalid},
 		"long schema": {"postgres://user:s3cret@localhost/db?fencepost_schema=" + strings.Repeat("s3cret", 11), "", sdk.TagInvalid},
 		"pooler":      {"postgres://user:s3cret@localhost/db?pgbouncer=s3cret", "", sdk.TagInvalid},
+		"parameter":   {"postgres://user:s3cret@localhost/db?fencepost_schem=x", "unknown_parameter", sdk.TagInvalid},
+		"unknown":     {dsn + "&s3cret=x", "unknown_parameter", sdk.TagInvalid},
 		"unreachable": {"postgres://user:s3cret@127.0.0.1:1/db", "connection", sdk.TagUnavailable},
 		"no database": {strings.Replace(dsn, "/postgres?", "/s3cret?", 1), "no_database", sdk.TagInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if name == "no database" && pooled(dsn) {
+			if (name == "no database" || name == "unknown") && pooled(dsn) {
 				t.Skip("a pooler answers for the server")
 			}
 			_, err := Open(t.Context(), Config{DSN: test.dsn})
@@ -73,6 +76,15 @@ func TestOpenRefusesServer(t *testing.T) {
 	}
 }
 
+// A parameter of ours that is misspelt is named.
+func TestOpenNamesParameter(t *testing.T) {
+	t.Parallel()
+	_, err := Open(t.Context(), Config{DSN: "host=localhost password=s3cret fencepost_schem=x"})
+	if err == nil || !strings.Contains(err.Error(), "not fencepost_schem") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // S10: applied once, under a lock, in a schema of one's choice.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
@@ -81,8 +93,8 @@ func TestMigrate(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	_, err = a.RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Each})
-	wantFailure(t, err, sdk.TagInvalid, "schema_missing")
-	wantFailure(t, a.Ping(t.Context()), sdk.TagInvalid, "schema_missing")
+	wantFailure(t, err, sdk.TagUnavailable, "schema_missing")
+	wantFailure(t, a.Ping(t.Context()), sdk.TagUnavailable, "schema_missing")
 	status, err := a.MigrationStatus(t.Context())
 	if err != nil || len(status) == 0 || status[0].Applied() {
 		t.Fatalf("status %+v, %v", status, err)
@@ -135,9 +147,15 @@ func TestForeignSchema(t *testing.T) {
 			dsn, _ := pgtest.Schema(t)
 			a := openDSN(t, dsn)
 			sqlExec(t, a, test.change)
-			wantFailure(t, a.Ping(t.Context()), test.tag, test.code)
+			// A call is not at fault: what it brings is good in the right store.
+			wantFailure(t, a.Ping(t.Context()), sdk.TagUnavailable, test.code)
 			_, err := a.RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Each})
+			wantFailure(t, err, sdk.TagUnavailable, test.code)
+			list, err := a.MigrationStatus(t.Context())
 			wantFailure(t, err, test.tag, test.code)
+			if len(list) == 0 {
+				t.Error("no list beside the refusal")
+			}
 			_, err = a.Migrate(t.Context())
 			wantFailure(t, err, test.tag, test.code)
 			_, err = Open(t.Context(), Config{DSN: dsn, Migrate: true})
@@ -146,7 +164,7 @@ func TestForeignSchema(t *testing.T) {
 			must(t, err)
 			defer func() { _ = b.Close() }()
 			_, err = b.LoadTotals(t.Context(), storage.TotalsQuery{Tenant: "acme"})
-			wantFailure(t, err, test.tag, test.code)
+			wantFailure(t, err, sdk.TagUnavailable, test.code)
 		})
 	}
 }
@@ -171,6 +189,67 @@ func TestScript(t *testing.T) {
 	if got := Name("postgres://u:p@h:5/d?fencepost_schema=" + schema); got != "h:5/d/"+schema {
 		t.Errorf("name %q", got)
 	}
+}
+
+// The printed script asks for no more than the schema that is there: the role
+// need not be one that may create schemas.
+func TestScriptWithoutCreateOnDatabase(t *testing.T) {
+	t.Parallel()
+	dsn, schema := pgtest.Schema(t)
+	text, err := Script(dsn)
+	must(t, err)
+	c, err := pgx.Connect(t.Context(), pgtest.Plain(dsn))
+	must(t, err)
+	defer func() { _ = c.Close(t.Context()) }()
+	role := schema + "_migrator"
+	must(t, c.PgConn().Exec(t.Context(), "CREATE ROLE "+role+"; GRANT USAGE, CREATE ON SCHEMA "+schema+" TO "+role).Close())
+	defer func() {
+		must(t, c.PgConn().Exec(t.Context(), "ROLLBACK; RESET ROLE; DROP OWNED BY "+role+" CASCADE; DROP ROLE "+role).Close())
+	}()
+	as := "BEGIN; SET LOCAL ROLE " + role + ";" + strings.TrimPrefix(text, "BEGIN;")
+	must(t, c.PgConn().Exec(t.Context(), as).Close())
+}
+
+// A server that will not let us do what we could a moment ago says nothing of
+// the input of a call, which passes later: only Open and Migrate take it for a
+// mistake in the configuration (S4).
+func TestServerTroubleIsNotInvalid(t *testing.T) {
+	t.Parallel()
+	dsn, _ := pgtest.Schema(t)
+	if pooled(dsn) {
+		t.Skip("a pooler answers for the server")
+	}
+	a := openDSN(t, dsn)
+	role := a.target.schema + "_host"
+	sqlExec(t, a, "CREATE ROLE "+role+" LOGIN")
+	defer sqlExec(t, a, "DROP ROLE "+role)
+	defer sqlExec(t, a, "DROP OWNED BY "+role)
+	sqlExec(t, a, "GRANT USAGE ON SCHEMA {schema} TO "+role)
+	sqlExec(t, a, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO "+role)
+	sqlExec(t, a, "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {schema} TO "+role)
+	u, err := url.Parse(dsn)
+	must(t, err)
+	u.User = url.User(role)
+	host, err := Open(t.Context(), Config{DSN: u.String()})
+	must(t, err)
+	defer func() { _ = host.Close() }()
+	each := storage.RecordRequest{Mode: storage.Each, Units: []storage.Unit{plain(tokens("acme", "e1", "1"))}}
+	record(t, host, each)
+
+	sqlExec(t, a, "REVOKE USAGE ON SCHEMA {schema} FROM "+role)
+	_, err = host.RecordEvents(t.Context(), each)
+	wantFailure(t, err, sdk.TagUnavailable, "no_privilege")
+	_, err = Open(t.Context(), Config{DSN: u.String(), Migrate: true})
+	wantFailure(t, err, sdk.TagInvalid, "no_privilege")
+
+	sqlExec(t, a, "ALTER ROLE "+role+" NOLOGIN")
+	for _, p := range host.pools {
+		p.Reset()
+	}
+	_, err = host.RecordEvents(t.Context(), each)
+	wantFailure(t, err, sdk.TagUnavailable, "authentication")
+	_, err = Open(t.Context(), Config{DSN: u.String()})
+	wantFailure(t, err, sdk.TagInvalid, "authentication")
 }
 
 // S10: every statement is one that the server takes, and every name has its

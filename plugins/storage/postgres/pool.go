@@ -63,9 +63,7 @@ func checkServer(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-func unfit(code, rule, hint string) error {
-	return &sdk.Error{Tag: sdk.TagInvalid, Code: code, Field: dsnField, Rule: rule, Hint: hint}
-}
+func unfit(code, rule, hint string) error { return misconfigured(code, rule, hint, nil) }
 
 var errClosed error = sdk.Unavailable("closed", errors.New("the store is closed"))
 

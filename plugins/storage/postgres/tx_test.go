@@ -234,3 +234,39 @@ func TestLongEmbedderTransaction(t *testing.T) {
 	})
 	must(t, err)
 }
+
+// A bound change leaves the caller's own lock_timeout as it was.
+func TestBoundLockTimeout(t *testing.T) {
+	t.Parallel()
+	a, own := embedded(t)
+	err := pgx.BeginFunc(t.Context(), own, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '2s'"); err != nil {
+			return err
+		}
+		if _, err := a.WithTx(tx).ChangeRoutes(t.Context(), storage.RouteChange{}); err != nil {
+			return err
+		}
+		var now string
+		err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&now)
+		if now != "2s" {
+			t.Errorf("the caller's lock_timeout is %s, was 2s", now)
+		}
+		return err
+	})
+	must(t, err)
+}
+
+// A transaction in which a statement of the caller's failed is told apart from
+// a store that does not work.
+func TestAbortedTransaction(t *testing.T) {
+	t.Parallel()
+	a, own := embedded(t)
+	tx, err := own.Begin(t.Context())
+	must(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), "SELECT 1/0"); err == nil {
+		t.Fatal("divided by zero")
+	}
+	_, err = a.WithTx(tx).RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Each})
+	wantFailure(t, err, sdk.TagUnavailable, "transaction_aborted")
+}

@@ -23,10 +23,14 @@ const migrateHint = "run fencepost migrate up"
 // schemaError is why the schema cannot be used.
 type schemaError struct{ err *sdk.Error }
 
-// schemaProblem answers the reason, or nil.
+// schemaProblem answers the reason, or nil. For a call the store is
+// unavailable: its input is as good as it was, and passes once the schema is
+// the one that this version knows.
 func (a *Adapter) schemaProblem() error {
 	if p := a.schemaErr.Load(); p != nil {
-		return p.err
+		e := *p.err
+		e.Tag = sdk.TagUnavailable
+		return &e
 	}
 	return nil
 }
@@ -149,7 +153,8 @@ func (a *Adapter) setSchemaProblem(e *sdk.Error) {
 }
 
 // MigrationStatus lists every migration that this adapter knows or that the
-// store carries, by version.
+// store carries, by version. Of a store that this version must not use the list
+// is complete too, beside the error that Migrate would answer.
 func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, error) {
 	const op = "migration status"
 	known, err := knownMigrations()
@@ -165,6 +170,7 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 	if err != nil {
 		return nil, storeError(ctx, op, err)
 	}
+	_, problem := compareSchema(known, applied)
 	all := applied
 	for _, m := range known {
 		if !slices.ContainsFunc(applied, func(x storage.Migration) bool { return x.Version == m.Version }) {
@@ -172,6 +178,9 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 		}
 	}
 	slices.SortFunc(all, func(a, b storage.Migration) int { return cmp.Compare(a.Version, b.Version) })
+	if problem != nil {
+		return all, fmt.Errorf("%s: %w", op, problem)
+	}
 	return all, nil
 }
 
