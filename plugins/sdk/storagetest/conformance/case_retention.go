@@ -74,6 +74,7 @@ func (r *run) pruneUntilGone(tenant string, ids ...string) {
 
 func dryRun(r *run) {
 	t := r.tenant("a")
+	r.pruneUntilGone(t) // what is not this case's: one call removes no more than its limit
 	r.put(usage(t, "1", "1"), usage(t, "2", "2"), usage(t, "3", "3"))
 	var would storage.PruneResult
 	r.until("the events are old enough", func() bool {

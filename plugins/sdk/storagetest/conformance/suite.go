@@ -32,7 +32,8 @@ type Options struct {
 	Steps int
 	// Rounds of the cases that look for races. Default: 30.
 	Rounds int
-	// Timeout of one case. Default: 2 min.
+	// Timeout of one case: for one that hangs, and far from what one takes on
+	// a busy machine. Default: 10 min.
 	Timeout time.Duration
 	// Now is the clock that cases are timed with. Default: time.Now.
 	Now func() time.Time
@@ -53,7 +54,7 @@ func (o Options) withDefaults() Options {
 		o.Rounds = 30
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = 2 * time.Minute
+		o.Timeout = 10 * time.Minute
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -236,3 +236,32 @@ type panics struct{ *Reference }
 func (panics) LoadTotals(context.Context, storage.TotalsQuery) ([]storage.Total, error) {
 	panic("no such table")
 }
+
+// One call of Prune removes no more than its limit of 10,000. What the cases
+// before left behind, or whoever filled the store, may be more than that.
+func TestRetentionOverALargeStore(t *testing.T) {
+	t.Parallel()
+	ref := NewReference(nil)
+	all := make([]storage.Unit, 10_050)
+	for i := range all {
+		all[i] = units(usage("filler-"+decimalInt(i), "1", "1"))[0]
+	}
+	if _, err := ref.RecordEvents(t.Context(), storage.RecordRequest{Mode: storage.Atomic, Units: all}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"retention/dry-run-tells-and-keeps", "retention/limit"} {
+		report, err := Run(t.Context(), Options{
+			Open:  func(context.Context) (storage.Adapter, error) { return keptOpen{ref}, nil },
+			Fresh: true, OneStore: true,
+		}, func(c Case) bool { return c.Name == name }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logFailures(t, report)
+	}
+}
+
+// keptOpen is one store for several runs.
+type keptOpen struct{ *Reference }
+
+func (keptOpen) Close() error { return nil }
