@@ -252,7 +252,7 @@ func pausedError() error {
 func existsError() error {
 	return &sdk.Error{
 		Tag: sdk.TagConflict, Code: "replay_exists", Rule: "no other replay; one was begun and is not finished",
-		Hint: "fencepost replay resume goes on with it, fencepost replay prune abandons it",
+		Hint: "fencepost replay resume goes on with it, fencepost replay prune --abandon ends it",
 	}
 }
 
