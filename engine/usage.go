@@ -65,7 +65,8 @@ type UsageRow struct {
 	// of no events.
 	Value *decimal.Decimal
 	// Count is how many usage events there are, less those fully reversed. Nil
-	// for a buffered feature: calls of Track are not counted.
+	// for a buffered feature, and where a window has usage that was tracked
+	// when the feature was one: calls of Track are not counted.
 	Count *int64
 	// Group has the value of each dimension of GroupBy, nil where the events
 	// lack it. It is empty without GroupBy and for a window without events.
@@ -87,8 +88,11 @@ type UsageRow struct {
 // the time of the event that they correct. Billing periods select it by the
 // period in which it was recorded, which a later change of the subscription does
 // not move; only periods with usage are listed. All other windows are, those
-// without usage too, with sum, count and unique zero and no value otherwise. A
-// mean is rounded half to even at twelve decimals; everything else is exact.
+// without usage too, with sum, count and unique zero and no value otherwise. Of a
+// feature whose source was changed, windows of time have the sum of both sources,
+// each read at its own moment; periods have a row for each. Anything but a sum is of
+// events alone, and a sum with group or filter is refused. A mean is rounded half
+// to even at twelve decimals; everything else is exact.
 //
 // # Errors
 //
@@ -96,7 +100,8 @@ type UsageRow struct {
 // one (code "too_many"). Unsupported: retention has removed part of what is
 // asked for (code "pruned"); periods of a changed subscription overlap and the
 // question cannot be answered by period ("periods_overlap"); the feature is
-// buffered and only its sum is known ("buffered"); the store lacks a capability.
+// buffered, or was when part of what is asked for was tracked, and only its sum is
+// known ("buffered"); the store lacks a capability.
 func (e *Engine) Usage(ctx context.Context, q UsageQuery) (UsageAnswer, error) {
 	if err := q.check(); err != nil {
 		return UsageAnswer{}, err
@@ -122,10 +127,7 @@ func (e *Engine) usageRows(ctx context.Context, q UsageQuery) ([]UsageRow, error
 	if !ok {
 		return nil, tooMany("window", "at most 10,000 windows in one answer")
 	}
-	if e.cfg.feature(q.Feature).Buffered {
-		return e.bufferedWindows(ctx, q, edges)
-	}
-	return e.usageByWindow(ctx, q, edges)
+	return e.usageOfBoth(ctx, q, edges)
 }
 
 func tooMany(field, rule string) *sdk.Error {

@@ -161,8 +161,8 @@ func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow,
 	switch {
 	case err != nil && buffered:
 		return nil, err
-	case err != nil || (q.Feature != "" && !buffered && e.onlySums(q) != nil):
-		return nil, nil //nolint:nilerr // no counter answers this
+	case err != nil:
+		return nil, nil //nolint:nilerr // nothing was ever tracked in this store
 	}
 	var rows []UsageRow
 	for page := (storage.CounterPage{More: true}); page.More; {
@@ -178,6 +178,9 @@ func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow,
 				})
 			}
 		}
+	}
+	if q.Feature != "" && !buffered && e.onlySums(q) != nil {
+		return nil, e.besideEvents(q, rows)
 	}
 	return e.withUnflushed(ctx, q, rows)
 }
