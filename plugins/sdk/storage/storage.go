@@ -38,7 +38,9 @@ const (
 	Retention             Capability = "retention"
 )
 
-// Manifest says what an adapter is and what it can do.
+// Manifest says what an adapter is and what it can do. Its zero value is not
+// one: Name is required. Without Capabilities it can do nothing, which is
+// allowed.
 type Manifest struct {
 	Name         string
 	Version      string
@@ -55,7 +57,8 @@ type Adapter interface {
 	// Describe returns the manifest. It does no I/O and never changes.
 	Describe() Manifest
 	// Ping reports whether Record could work now: the store answers, is
-	// writable and carries the schema this adapter knows.
+	// writable and carries the schema this adapter knows. Every error has a
+	// tag: unavailable when ctx has ended, and after Close, too.
 	Ping(ctx context.Context) error
 	// Close releases everything. It waits for calls in flight, works after a
 	// failed open, and may be called more than once.
