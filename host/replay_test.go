@@ -130,7 +130,7 @@ func TestReplaysInTheBackground(t *testing.T) {
 }
 
 // A replay that was paused has not failed: it is paused, by a state of its own
-// and without an error, until it is resumed. (B40)
+// and without an error, until it is resumed (B40).
 func TestPausedReplay(t *testing.T) {
 	t.Parallel()
 	store := &holding{Adapter: newStore(t), step: make(chan struct{})}

@@ -10,7 +10,7 @@ import (
 )
 
 // TestReplayEndedPaused: a replay that somebody paused is shown as paused, not
-// as failed, and the command says how it goes on. (B40)
+// as failed, and the command says how it goes on (B40).
 func TestReplayEndedPaused(t *testing.T) {
 	t.Parallel()
 	var out, diag bytes.Buffer

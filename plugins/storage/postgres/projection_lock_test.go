@@ -147,7 +147,7 @@ func TestActivationWaitsForRecords(t *testing.T) {
 }
 
 // Who records while the exclusive side is held waits until it is given back,
-// and then finds the generation that it left (B13, S13).
+// and then finds the generation that it left (B13, S13, B-T3).
 func TestRecordWaitsForActivation(t *testing.T) {
 	t.Parallel()
 	a := open(t)

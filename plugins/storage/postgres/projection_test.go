@@ -140,7 +140,7 @@ func TestProjectionPhases(t *testing.T) {
 }
 
 // A rebuild mends what is wrong in the totals, adds what retention removed, and
-// keeps what is recorded and corrected during all of it (B38, B44).
+// keeps what is recorded and corrected during all of it (B38, B44, B-T4).
 func TestProjectionMends(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -235,7 +235,7 @@ func TestProjectionBegunAtOnce(t *testing.T) {
 }
 
 // A delta that is negative by itself moves a row that stays above zero, and is
-// refused where it does not; then nothing of the batch is there (B45, B34).
+// refused where it does not; then nothing of the batch is there (B45, B34, B-T6).
 func TestProjectionNegativeDelta(t *testing.T) {
 	t.Parallel()
 	a := open(t)

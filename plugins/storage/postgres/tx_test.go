@@ -47,7 +47,7 @@ func (e embedder) order(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// B21, B33, B-T10: what the caller writes and what is recorded commit together,
+// B21, B22, B33, B-T10: what the caller writes and what is recorded commit together,
 // or neither; a conflict or a refusal undoes its call and leaves the
 // transaction usable.
 func TestWithTx(t *testing.T) {
