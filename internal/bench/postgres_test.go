@@ -212,8 +212,8 @@ func (s *shop) insertInto(b *testing.B, c *pgx.Conn, batch []storage.Unit) {
 	}
 }
 
-// BenchmarkPostgresBatch is P1, P3, P17 and P18: batches of 1000 from two
-// callers, beside COPY and INSERT of the bare events, beside repeats of
+// BenchmarkPostgresBatch is P1 to P3, P17 and P18: batches of 1000 and of 5000
+// from two callers, beside COPY and INSERT of the bare events, beside repeats of
 // themselves, and beside the embedded store.
 func BenchmarkPostgresBatch(b *testing.B) {
 	const size, perRound = 1000, 20
@@ -250,10 +250,17 @@ func BenchmarkPostgresBatch(b *testing.B) {
 			func(int) time.Duration {
 				return pair(s.batches(perRound, size, false), func(u []storage.Unit) { record(b, embedded, embeddedRev, u) })
 			},
+			func(int) time.Duration {
+				return pair(s.batches(perRound/5, 5*size, false), func(u []storage.Unit) { record(b, s.store, s.rev, u) })
+			},
+			func(int) time.Duration {
+				return pair(s.batches(perRound/5, 5*size, false), borrow(func(c *pgx.Conn, u []storage.Unit) { s.copyInto(b, c, u) }))
+			},
 		)
 		const work = size * perRound
 		note := fmt.Sprintf("%.0f events/s", work/t[0][rounds/2].Seconds())
 		goal{ID: "P1", What: "record, batch 1000 / COPY of the events", Floor: 0.40, Goal: 0.50}.print(b, note, over(t[0], t[1], work, work)...)
+		goal{ID: "P2", What: "record, batch 5000 / COPY (there is no path for imports)", Floor: 0.50, Goal: 0.65}.print(b, "", over(t[5], t[6], work, work)...)
 		goal{ID: "P3", What: "record, batch 1000 / INSERT of the events", Floor: 0.55, Goal: 0.70}.print(b, "", over(t[0], t[2], work, work)...)
 		goal{ID: "P17", What: "PostgreSQL: duplicates / fresh, batch 1000", Floor: 1.5, Goal: 2.5}.print(b, "", over(t[3], t[0], work, work)...)
 		goal{ID: "P18", What: "SQLite record, batch 1000 / PostgreSQL record", Floor: 0.8, Goal: 1.1}.print(b, "", over(t[4], t[0], work, work)...)
