@@ -45,4 +45,8 @@ serve_figures() {
 serve_figures
 mapfile -t dirs < <(git grep -lE --untracked '^func Benchmark[A-Z]' -- '*_test.go' | grep -v '^tools/' | xargs -r -n1 dirname | sort -u)
 ((${#dirs[@]})) || { echo "no benchmarks" >&2; exit 1; }
+# Ratios go to bin/bench.jsonl too, and are printed together at the end.
+export FENCEPOST_BENCH_JSON=$PWD/bin/bench.jsonl
+rm -f "$FENCEPOST_BENCH_JSON"
 go test -run '^$' -bench "${BENCH:-.}" -benchmem -count "${COUNT:-1}" -timeout 30m "${dirs[@]/#/./}"
+[[ ! -f $FENCEPOST_BENCH_JSON ]] || { echo; echo "== $(nproc) cores, $(go version), load $(cut -d' ' -f1-3 /proc/loadavg)"; sort "$FENCEPOST_BENCH_JSON"; }

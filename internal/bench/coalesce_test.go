@@ -15,7 +15,7 @@ import (
 
 // BenchmarkCoalesce is P19: callers that each record one event at a time,
 // gathered into shared transactions and each in a transaction of its own, in
-// turns. Floor 3 at 16 callers, goal 5.
+// turns.
 func BenchmarkCoalesce(b *testing.B) {
 	for _, callers := range []int{16, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -33,7 +33,8 @@ func BenchmarkCoalesce(b *testing.B) {
 			total := float64(rounds * perRound(callers))
 			b.ReportMetric(total/fast.Seconds(), "coalesced/s")
 			b.ReportMetric(total/slow.Seconds(), "own/s")
-			b.ReportMetric(slow.Seconds()/fast.Seconds(), "coalesced/own")
+			goal{ID: "P19", What: fmt.Sprintf("SQLite, %d callers: gathered / own transactions", callers), Floor: 3, Goal: 5}.
+				print(b, "", slow.Seconds()/fast.Seconds())
 		})
 	}
 }

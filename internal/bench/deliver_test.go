@@ -71,7 +71,8 @@ func BenchmarkDeliver(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(float64(events)/time.Since(start).Seconds(), "events/s")
-		b.ReportMetric(float64(events)/used.Seconds(), "events/s/core") // floor 1,000, goal 3,000
+		goal{ID: "W3", What: "end to end through the Stripe module, events/s/core", Floor: 1000, Goal: 3000}.
+			print(b, "the double's own time included", float64(events)/used.Seconds())
 		b.StartTimer()
 	}
 }
