@@ -3,13 +3,9 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +15,7 @@ import (
 	"github.com/fencepost/fencepost/migrations"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/sdk/storage/migration"
 )
 
 const migrateHint = "run fencepost migrate up"
@@ -59,38 +56,9 @@ func (a *Adapter) setSchemaProblem(e *sdk.Error) {
 	a.schemaErr.Store(&schemaError{e})
 }
 
-// migration is a numbered file.
-type migration struct {
-	storage.Migration
-	sql string
-}
-
 // knownMigrations reads the embedded files, in order.
-func knownMigrations() ([]migration, error) {
-	files, err := fs.Glob(migrations.FS, "postgres/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	all := make([]migration, 0, len(files))
-	for _, file := range files {
-		base := strings.TrimSuffix(strings.TrimPrefix(file, "postgres/"), ".sql")
-		number, name, _ := strings.Cut(base, "_")
-		version, err := strconv.Atoi(number)
-		if err != nil {
-			return nil, fmt.Errorf("migration %s: %w", file, err)
-		}
-		text, err := fs.ReadFile(migrations.FS, file)
-		if err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(text)
-		all = append(all, migration{
-			Migration: storage.Migration{Version: version, Name: name, Checksum: hex.EncodeToString(sum[:])},
-			sql:       string(text),
-		})
-	}
-	slices.SortFunc(all, func(a, b migration) int { return cmp.Compare(a.Version, b.Version) })
-	return all, nil
+func knownMigrations() ([]migration.Migration, error) {
+	return migration.Known(migrations.FS, "postgres")
 }
 
 // appliedMigrations reads the bookkeeping; a store without it has none.
@@ -112,37 +80,6 @@ func appliedMigrations(ctx context.Context, t *tx) ([]storage.Migration, error) 
 	return all, err
 }
 
-// compareSchema says what is missing, and refuses what this version of the
-// adapter did not write.
-func compareSchema(known []migration, applied []storage.Migration) (missing []migration, _ *sdk.Error) {
-	byVersion := make(map[int]storage.Migration, len(applied))
-	for _, m := range applied {
-		byVersion[m.Version] = m
-	}
-	for _, m := range known {
-		got, ok := byVersion[m.Version]
-		delete(byVersion, m.Version)
-		switch {
-		case !ok:
-			missing = append(missing, m)
-		case got.Checksum != m.Checksum:
-			return nil, &sdk.Error{
-				Tag: sdk.TagInvalid, Code: "schema_changed", Field: dsnField,
-				Rule: fmt.Sprintf("a store whose migration %d (%s) is the released one", m.Version, m.Name),
-				Hint: "the store was migrated by a build that was never released; restore a backup",
-			}
-		}
-	}
-	for version := range byVersion {
-		return nil, &sdk.Error{
-			Tag: sdk.TagUnsupported, Code: "schema_newer", Field: dsnField,
-			Rule: fmt.Sprintf("a store of at most schema version %d, not %d", len(known), version),
-			Hint: "a newer fencepost has migrated this store; run that version",
-		}
-	}
-	return missing, nil
-}
-
 // checkSchema compares without changing anything, and remembers the answer for
 // every later call. Its error is a failure to look.
 func (a *Adapter) checkSchema(ctx context.Context) error {
@@ -154,7 +91,7 @@ func (a *Adapter) checkSchema(ctx context.Context) error {
 	if err != nil {
 		return storeError(ctx, "check schema", err)
 	}
-	missing, problem := compareSchema(known, applied)
+	missing, problem := migration.Compare(known, applied)
 	if problem == nil && len(missing) > 0 {
 		code, rule := "schema_missing", "a database with the fencepost schema"
 		if len(missing) < len(known) {
@@ -187,7 +124,7 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 	if err != nil {
 		return nil, configError(op, err)
 	}
-	_, problem := compareSchema(known, all)
+	_, problem := migration.Compare(known, all)
 	applied := len(all)
 	for _, m := range known {
 		if !slices.ContainsFunc(all[:applied], func(x storage.Migration) bool { return x.Version == m.Version }) {
@@ -232,12 +169,12 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 	return done, nil
 }
 
-func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration) (done []storage.Migration, err error) {
+func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration.Migration) (done []storage.Migration, err error) {
 	applied, err := appliedMigrations(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	missing, problem := compareSchema(known, applied)
+	missing, problem := migration.Compare(known, applied)
 	if problem != nil {
 		a.setSchemaProblem(problem)
 		return nil, problem
@@ -248,7 +185,7 @@ func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration) (done [
 		}
 	}
 	for _, m := range missing {
-		if err := t.script(ctx, withSchema(m.sql, a.target.schema)); err != nil {
+		if err := t.script(ctx, withSchema(m.SQL, a.target.schema)); err != nil {
 			return nil, fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
 		}
 		if err := t.row(ctx, qMigrationInsert, []any{&m.AppliedAt}, m.Version, m.Name, m.Checksum); err != nil {
@@ -295,7 +232,7 @@ func Script(dsn string) (string, error) {
 	fmt.Fprintf(&b, "BEGIN;\n\n%s;\n\n%s;\n", strings.TrimSpace(texts[qSchemaEnsure]), strings.TrimSpace(texts[qMigrationsTable]))
 	for _, m := range known {
 		fmt.Fprintf(&b, "\n-- %04d_%s\n\n%s\nINSERT INTO %s.fencepost_migrations VALUES (%d, '%s', '%s', now());\n",
-			m.Version, m.Name, withSchema(m.sql, t.schema), t.schema, m.Version, m.Name, m.Checksum)
+			m.Version, m.Name, withSchema(m.SQL, t.schema), t.schema, m.Version, m.Name, m.Checksum)
 	}
 	b.WriteString("\nCOMMIT;\n")
 	return b.String(), nil

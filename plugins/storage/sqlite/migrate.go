@@ -3,19 +3,15 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strconv"
-	"strings"
 
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/fencepost/fencepost/migrations"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/sdk/storage/migration"
 )
 
 const migrateHint = "run fencepost migrate up"
@@ -35,38 +31,9 @@ func (a *Adapter) schemaProblem() error {
 	return nil
 }
 
-// migration is a numbered file.
-type migration struct {
-	storage.Migration
-	sql string
-}
-
 // knownMigrations reads the embedded files, in order.
-func knownMigrations() ([]migration, error) {
-	files, err := fs.Glob(migrations.FS, "sqlite/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	all := make([]migration, 0, len(files))
-	for _, file := range files {
-		base := strings.TrimSuffix(strings.TrimPrefix(file, "sqlite/"), ".sql")
-		number, name, _ := strings.Cut(base, "_")
-		version, err := strconv.Atoi(number)
-		if err != nil {
-			return nil, fmt.Errorf("migration %s: %w", file, err)
-		}
-		text, err := fs.ReadFile(migrations.FS, file)
-		if err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(text)
-		all = append(all, migration{
-			Migration: storage.Migration{Version: version, Name: name, Checksum: hex.EncodeToString(sum[:])},
-			sql:       string(text),
-		})
-	}
-	slices.SortFunc(all, func(a, b migration) int { return cmp.Compare(a.Version, b.Version) })
-	return all, nil
+func knownMigrations() ([]migration.Migration, error) {
+	return migration.Known(migrations.FS, "sqlite")
 }
 
 // appliedMigrations reads the bookkeeping; a store without it has none.
@@ -85,37 +52,6 @@ func appliedMigrations(c *conn) ([]storage.Migration, error) {
 	return all, err
 }
 
-// compareSchema says what is missing, and refuses what this version of the
-// adapter did not write.
-func compareSchema(known []migration, applied []storage.Migration) (missing []migration, _ *sdk.Error) {
-	byVersion := make(map[int]storage.Migration, len(applied))
-	for _, m := range applied {
-		byVersion[m.Version] = m
-	}
-	for _, m := range known {
-		got, ok := byVersion[m.Version]
-		delete(byVersion, m.Version)
-		switch {
-		case !ok:
-			missing = append(missing, m)
-		case got.Checksum != m.Checksum:
-			return nil, &sdk.Error{
-				Tag: sdk.TagInvalid, Code: "schema_changed", Field: dsnField,
-				Rule: fmt.Sprintf("a store whose migration %d (%s) is the released one", m.Version, m.Name),
-				Hint: "the store was migrated by a build that was never released; restore a backup",
-			}
-		}
-	}
-	for version := range byVersion {
-		return nil, &sdk.Error{
-			Tag: sdk.TagUnsupported, Code: "schema_newer", Field: dsnField,
-			Rule: fmt.Sprintf("a store of at most schema version %d, not %d", len(known), version),
-			Hint: "a newer fencepost has migrated this store; run that version",
-		}
-	}
-	return missing, nil
-}
-
 // checkSchema compares without changing anything, and remembers the answer for
 // every later call. Its error is a failure to look.
 func (a *Adapter) checkSchema(ctx context.Context) error {
@@ -132,7 +68,7 @@ func (a *Adapter) checkSchema(ctx context.Context) error {
 	if err != nil {
 		return storeError(ctx, "check schema", err)
 	}
-	missing, problem := compareSchema(known, applied)
+	missing, problem := migration.Compare(known, applied)
 	if problem == nil && len(missing) > 0 {
 		code, rule := "schema_missing", "a store with the fencepost schema"
 		if len(missing) < len(known) {
@@ -170,7 +106,7 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 	if err != nil {
 		return nil, storeError(ctx, op, err)
 	}
-	_, problem := compareSchema(known, applied)
+	_, problem := migration.Compare(known, applied)
 	all := applied
 	for _, m := range known {
 		if !slices.ContainsFunc(applied, func(x storage.Migration) bool { return x.Version == m.Version }) {
@@ -202,14 +138,14 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 		if err != nil {
 			return err
 		}
-		missing, problem := compareSchema(known, applied)
+		missing, problem := migration.Compare(known, applied)
 		if problem != nil {
 			a.setSchemaProblem(problem)
 			return problem
 		}
 		now := a.now()
 		for _, m := range missing {
-			if err := sqlitex.ExecuteScript(c.Conn, m.sql, nil); err != nil {
+			if err := sqlitex.ExecuteScript(c.Conn, m.SQL, nil); err != nil {
 				return fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
 			}
 			m.AppliedAt = now
