@@ -109,7 +109,10 @@ func TestFaults(t *testing.T) {
 				if ok != charged {
 					t.Errorf("charged %v, want %v", ok, charged)
 				}
-				// The next attempt, with a new key, finds what really happened.
+				// The next attempt, with a new key, finds what really happened. It
+				// takes a connection of its own: one that a fault has touched may
+				// be handed out in the instant before its end is seen.
+				r.client.CloseIdleConnections()
 				want := 200
 				if charged {
 					want = 400

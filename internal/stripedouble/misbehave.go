@@ -27,11 +27,15 @@ func (s *Server) misbehave(w http.ResponseWriter, rq *request, f *rule, a answer
 		return
 	}
 	switch f.kind {
-	case kindReset, kindClose, kindTruncate, kindDup, kindHeaders:
+	case kindReset, kindClose, kindTruncate, kindDup:
 		s.header(w, rq.Request, rq.id)
 		s.raw(w, f, a)
 	case kindSlow:
 		s.pause(f.delay)
+		s.send(w, rq, a)
+	case kindHeaders:
+		value := strings.Repeat("x", 1000)
+		w.Header()["X-Padding"] = slices.Repeat([]string{value}, f.bytes/len(value)+1)
 		s.send(w, rq, a)
 	case kindRefuse:
 		s.send(w, rq, s.refuse(rq, tooManyDigits("1234567890.123456")))
@@ -156,14 +160,6 @@ func (s *Server) raw(w http.ResponseWriter, f *rule, a answer) {
 	case kindDup:
 		whole := slices.Concat(head, a.body)
 		_, _ = conn.Write(slices.Concat(whole, whole))
-	case kindHeaders:
-		end := bytes.Index(head, []byte("\r\n")) + 2
-		line := "X-Padding: " + strings.Repeat("x", 1000) + "\r\n"
-		padded := append([]byte(nil), head[:end]...)
-		for n := 0; n < f.bytes; n += len(line) {
-			padded = append(padded, line...)
-		}
-		_, _ = conn.Write(append(append(padded, head[end:]...), a.body...))
 	}
 }
 
