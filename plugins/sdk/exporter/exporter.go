@@ -30,6 +30,23 @@ type Exporter interface {
 	Close(ctx context.Context) error
 }
 
+// Prober is implemented by exporters that can read back what the provider
+// counted. Declared by Manifest.ReadBack.
+type Prober interface {
+	// Probe answers one sum for each question, in order, or says why it
+	// cannot. Problems of the provider are answers, never errors.
+	Probe(ctx context.Context, p Probe) ([]ProbeAnswer, error)
+}
+
+// WebhookReceiver is implemented by exporters to which the provider reports
+// late. Declared by Manifest.Webhook.
+type WebhookReceiver interface {
+	// Webhook reads a message whose signature the host has verified. What it
+	// does not know is no evidence, and no error. It must be the same for the
+	// same message, however often it comes.
+	Webhook(ctx context.Context, w Webhook) (WebhookAnswer, error)
+}
+
 // New builds an exporter on the capabilities that it was granted.
 type New func(host capability.Host) Exporter
 
@@ -72,6 +89,16 @@ type Manifest struct {
 	SerialBy []string
 
 	Corrections CorrectionMode
+	// CancelWithin is how long after an item's first attempt it may be
+	// cancelled. Of CorrectCancel; such an exporter takes negative values
+	// where a cancel is not possible if Values.Negative is set.
+	CancelWithin time.Duration
+
+	// ReadBack says how the provider can be asked for what it counted; the
+	// zero value: not at all.
+	ReadBack ReadBack
+	// Webhook says how its messages are signed; nil: it sends none.
+	Webhook *WebhookSignature
 
 	// Capabilities are what the plugin asks of the host.
 	Capabilities []capability.Name
@@ -87,6 +114,81 @@ type Manifest struct {
 	// Answers are the patterns by which the host itself recognises what an
 	// answer means. First match counts.
 	Answers []AnswerPattern
+}
+
+// ReadBack is how a provider is asked for sums.
+type ReadBack struct {
+	// Sums: it answers the sum of a customer's usage at one meter.
+	Sums bool
+	// Lag is how long after an acceptance a sum may still lack it.
+	Lag time.Duration
+	// Granularity is what From and To of a probe are multiples of.
+	Granularity time.Duration
+	// Evidence lists what settles an uncertain item: "sum_present" (a sum that
+	// can only be explained if it was taken), "error_report".
+	Evidence []string
+}
+
+// WebhookSignature is how the host verifies a message before the plugin sees it.
+type WebhookSignature struct {
+	// Scheme is "t=,v1=": a header of "t=SECONDS,v1=HEX" with HMAC-SHA256 over
+	// "SECONDS.BODY", any of several v1 counting.
+	Scheme    string
+	Header    string
+	Secret    string // the name of a secret, which has no Header of its own
+	Tolerance time.Duration
+}
+
+// Probe is a set of questions to the provider.
+type Probe struct {
+	Questions []ProbeQuestion
+	Deadline  time.Time
+}
+
+// ProbeQuestion asks for the sum of one customer's usage in [From, To).
+type ProbeQuestion struct {
+	Customer string
+	Feature  string
+	Mapping  map[string]string
+	From     time.Time
+	To       time.Time
+}
+
+// ProbeAnswer is what the provider says. Sum is nil if it did not say; Code and
+// Message tell why.
+type ProbeAnswer struct {
+	Sum     *string // exact decimal, plain notation
+	Meter   string  // the provider's name for the meter
+	Code    string
+	Message string
+}
+
+// Webhook is one message of the provider.
+type Webhook struct {
+	Body       []byte
+	ReceivedAt time.Time
+}
+
+// WebhookAnswer is what a message says of items.
+type WebhookAnswer struct {
+	// ID is the provider's name for the message.
+	ID       string
+	Evidence []Evidence
+	// Counted is how many items the message concerns if it does not name all
+	// of them; 0: unknown.
+	Counted int
+	// Code is the message's own, for an operator.
+	Code string
+}
+
+// Evidence is what the provider says of one item, by the identifier that the
+// item was sent with.
+type Evidence struct {
+	Identifier string
+	// Refused: it was not counted after all.
+	Refused bool
+	Code    string
+	Message string
 }
 
 // ValueDomain is the set of numbers that the provider can express.
@@ -176,6 +278,16 @@ type Item struct {
 	PeriodEnd   time.Time
 	// Mapping is how this feature is expressed at the provider.
 	Mapping map[string]string
+	// Corrects is set for a correction, nil otherwise.
+	Corrects *Corrects
+}
+
+// Corrects says what a correction takes back and how it is to be told. Method
+// never changes from one attempt to the next.
+type Corrects struct {
+	Method     CorrectionMode // cancel, negative or replace_total
+	Identifier string         // with which the original was sent
+	Value      string         // of the original
 }
 
 // OutcomeKind is what became of an item.

@@ -72,6 +72,9 @@ type CorrectRequest struct {
 	Signed bool
 	Bucket *BucketKey // of the original; nil: the feature has no buckets
 	Items  []NewItem
+	// Counted: the period of the original belongs to the feature's counter, so
+	// the correction's effect is added to that, too. // Q21
+	Counted bool
 	// Replacement is recorded in the same transaction, nil for none. That it
 	// exists already is the conflict of the whole call.
 	Replacement    *Entry

@@ -112,6 +112,10 @@ type Entry struct {
 	// others never fall below zero.
 	Signed bool
 	Bucket *BucketKey // nil: the feature has no buckets
+	// Counted: the period belongs to the feature's counter, so what the event
+	// adds is added to that, too, in the same transaction and after the
+	// totals, in key order. // Q21
+	Counted bool
 }
 
 // Unit is what is recorded or refused as a whole: a plain event (no receipt,
@@ -176,6 +180,8 @@ type RecordResult struct {
 type Stale struct {
 	Routes  bool
 	Tenants []string
+	// Items: an item that others depend on moved.
+	Items bool
 }
 
 // UnitResult is the outcome of one unit. Entries are in the unit's order when

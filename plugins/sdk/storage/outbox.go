@@ -66,6 +66,26 @@ type NewItem struct {
 	// Settled is set for reasons that nobody needs to act on.
 	Settled       bool
 	AttemptBudget int
+	// DependsOn is set for a correction's item: the item of its original at the
+	// same destination. nil: it depends on none.
+	DependsOn *Dependency
+}
+
+// Dependency is an item that another one depends on, as it was when that one
+// was computed. The adapter locks its state row before it inserts the dependent
+// (rows of several in item order, after the row of the original event), and
+// answers Stale with Items set if State, Settled or Superseded is not what is
+// written here: whoever moves the item later then sees its dependents.
+type Dependency struct {
+	ItemID     int64
+	State      ItemState
+	Settled    bool
+	Superseded bool
+	// Wait: the dependent is not claimed until a transition of the item it
+	// depends on releases it, see [Transition].Waiting. It is stored as a
+	// column of the state row (waits_for); a claim does not see the row at
+	// all, so waiting spends no attempts and costs a claim nothing.
+	Wait bool
 }
 
 // RouteDisposition says what a route does with usage.
@@ -163,18 +183,26 @@ type ClaimRequest struct {
 	Limit   int
 	Lease   time.Duration
 	Horizon time.Duration // zero: no horizon
+	// TrustedSince is an instant of the store's clock: an item unresolved since
+	// before it moves to uncertain with [CodeClockUntrusted], because how long
+	// ago that was cannot be told. Zero: no such rule. // Q16
+	TrustedSince time.Time
 }
 
 // Codes that a claim writes as the last error of an exhausted item.
 const (
 	CodeAttemptsExhausted = "attempts_exhausted"
 	CodeHorizonPassed     = "horizon_passed"
+	CodeClockUntrusted    = "clock_untrusted"
 )
 
 // Claim is what a worker got.
 type Claim struct {
 	Items     []ClaimedItem
 	Exhausted []Exhausted
+	// Incarnation is that of the store when the claim was made, its Claims
+	// raised by this claim. A claim that took nothing need not raise it.
+	Incarnation Incarnation
 }
 
 // Exhausted is an item that the claim moved to uncertain instead.
@@ -199,15 +227,47 @@ type ClaimedItem struct {
 	AttemptBudget  int
 	Unresolved     bool // before this attempt
 	FirstAttemptAt time.Time
+	// Method is how a correction is expressed, chosen once; see [Change].
+	Method string
+	// Original is the item that this one depends on; nil without.
+	Original *OriginalItem
+}
+
+// OriginalItem is what a correction's item needs to know of the item that it
+// depends on, at the moment of the claim.
+type OriginalItem struct {
+	ItemID     int64
+	Digest     Hash
+	State      ItemState
+	Unresolved bool
+	Disputed   string
+	// SinceFirstAttempt is how long ago, by the store's clock, it was first
+	// attempted; zero if it never was.
+	SinceFirstAttempt time.Duration
+	// Dependents is how many items depend on it, superseded ones left out,
+	// this one included.
+	Dependents int
 }
 
 // Expect is the predicate of a conditional update; a nil pointer is not tested.
-// Every expectation also requires that the item is not superseded.
+// Every expectation also requires that the item is not superseded. Durations are
+// compared with the store's clock in the statement that writes.
 type Expect struct {
 	State          ItemState
 	LeaseToken     *int64
 	MappingVersion *string
 	Unresolved     *bool
+	// Settled tests whether settled_at is set.
+	Settled *bool
+	// Attempts tests for exactly so many.
+	Attempts *int
+	// QuietFor: the last claim is at least so long ago. Never claimed counts.
+	QuietFor *time.Duration
+	// Within: first_unresolved_at is absent or less than so long ago.
+	Within *time.Duration
+	// TrustedSince: first_unresolved_at is absent or not before this instant
+	// of the store's clock.
+	TrustedSince *time.Time
 }
 
 // Change is what a conditional update sets. Leaving leased always clears the
@@ -230,6 +290,22 @@ type Change struct {
 	QuarantineReason *string
 	// Settled sets settled_at to now, or clears it.
 	Settled *bool
+	// ClearQuarantine removes the reason.
+	ClearQuarantine bool
+	// AddBudget is added to attempt_budget.
+	AddBudget int
+	// Disputed is evidence against the item, shown beside the state.
+	Disputed *string
+	// Method says how a correction is expressed at the provider. It is set
+	// once: where another one is stored the whole update changes nothing. With
+	// State leased and Expect.State leased, the lease stays as it is.
+	Method *string
+	// Customer fills in a customer that was unknown, once, and SerialKey what
+	// follows from it; with another customer stored nothing is changed. // Q6
+	Customer  *string
+	SerialKey *string
+	// Release lets an item be claimed that waited for another.
+	Release bool
 }
 
 // Transition is one conditional update and the attempt that led to it.
@@ -238,6 +314,18 @@ type Transition struct {
 	Expect  Expect
 	Set     Change
 	Attempt *Attempt
+	// Waiting is applied, if this transition changed its row, to every item
+	// that depends on this one, is not superseded and still waits, in the same
+	// transaction and in item order. nil: they are left alone. Only State,
+	// Release, QuarantineReason, Settled, NextAttemptAfter and Disputed of it
+	// count.
+	Waiting *Change
+	// Dependents likewise, but to every item that depends on this one, is not
+	// superseded and does not wait: evidence against an original concerns its
+	// corrections. Only Disputed and Settled of it count.
+	Dependents *Change
+	// Action is what a person or a reconciler did, appended if the row changed.
+	Action *Action
 }
 
 // TransitionResult says how many rows a transition changed: 0 or 1.
@@ -307,6 +395,9 @@ type Item struct {
 	SettledAt         time.Time
 	SupersededBy      int64
 	CreatedAt         time.Time
+	Method            string
+	DependsOn         int64 // zero: none
+	Waits             bool  // for the item that it depends on
 }
 
 // ItemDetail is an item with all that its payload is made of and its history.
@@ -316,6 +407,8 @@ type ItemDetail struct {
 	Mapping  Mapping
 	Payload  json.RawMessage // stored payload, nil when derived
 	Attempts []Attempt
+	Original *OriginalItem // as in ClaimedItem
+	Actions  []Action      // in the order in which they happened
 }
 
 // ItemQuery selects items with an id greater than After, at most Limit (1 to
@@ -330,6 +423,17 @@ type ItemQuery struct {
 	Reason   string
 	// SubjectRef selects the items of one event, correction or window.
 	SubjectRef string
+	// Account and Mode narrow Exporter where they are set.
+	Account string
+	Mode    string
+	// Open selects items that are not settled; Disputed those with evidence
+	// against them; Unconfirmed accepted ones that were accepted at least so
+	// long ago by the store's clock and are not superseded.
+	Open        bool
+	Disputed    bool
+	Unconfirmed time.Duration
+	// Digests selects by identity, at most 100; the other filters count too.
+	Digests []Hash
 }
 
 // ItemPage is a page of items. Next is the cursor to go on from.
@@ -347,6 +451,11 @@ type OutboxStats struct {
 	OldestPending time.Duration
 	// FencedAttempts counts log lines whose write was fenced out.
 	FencedAttempts int64
+	// Disputed counts items with evidence against them that are not settled.
+	Disputed int64
+	// OldestAccepted is how long ago the oldest accepted, not yet confirmed
+	// and not superseded item was accepted; zero when there is none.
+	OldestAccepted time.Duration
 }
 
 // ItemCount counts the items of one exporter in one state. Open counts those
