@@ -13,7 +13,8 @@ type HostStore interface {
 	// Hosts returns every host that beat in the last Age, by the store's clock.
 	Hosts(ctx context.Context, age time.Duration) ([]HostRow, error)
 	// ClockSamples returns samples in the order in which they were taken.
-	// Samples older than 48 h are removed by Beat.
+	// Samples older than 48 h, and hosts that last beat so long ago, are removed
+	// by Beat.
 	ClockSamples(ctx context.Context) ([]ClockSample, error)
 	// Hold takes or renews a role for one owner until ttl from now, by the
 	// store's clock, and reports whether it holds it. A role that nobody holds,
@@ -25,6 +26,10 @@ type HostStore interface {
 // Incarnation says which store this is and how far it has come. A store that
 // was restored from a backup is behind what a host remembers of it.
 type Incarnation struct {
+	// Store is the store's own id: random, made with the schema, at most 64
+	// characters. It never changes and is part of a backup, so a copy has the
+	// id of what it is a copy of: by it a host finds what it remembers.
+	Store string
 	// System names the database cluster (PostgreSQL: system identifier) or the
 	// file; Timeline rises with every promotion. An adapter that has no such
 	// things leaves the store's own id and zero.
@@ -59,7 +64,8 @@ type Heartbeat struct {
 type HeartbeatResult struct {
 	Now         time.Time // the store's clock
 	Incarnation Incarnation
-	// LastBeat is the latest beat of any host before this one; zero if none.
+	// LastBeat is the latest beat of any host before this one, hosts that left
+	// and this one included; zero if none.
 	LastBeat time.Time
 }
 

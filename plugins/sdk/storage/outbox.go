@@ -300,8 +300,9 @@ type Change struct {
 	// once: where another one is stored the whole update changes nothing. With
 	// State leased and Expect.State leased, the lease stays as it is.
 	Method *string
-	// Customer fills in a customer that was unknown, once, and SerialKey what
-	// follows from it; with another customer stored nothing is changed. // Q6
+	// Customer fills in a customer that was unknown, once, and SerialKey, which
+	// counts only beside it, what follows from it; with another customer stored
+	// the whole update changes nothing. // Q6
 	Customer  *string
 	SerialKey *string
 	// Release lets an item be claimed that waited for another.
@@ -318,13 +319,18 @@ type Transition struct {
 	// that depends on this one, is not superseded and still waits, in the same
 	// transaction and in item order. nil: they are left alone. Only State,
 	// Release, QuarantineReason, Settled, NextAttemptAfter and Disputed of it
-	// count.
+	// count. State is pending or quarantined. Pending leaves the state, the
+	// reason and what is settled of an item as they are: one that is
+	// quarantined for a reason of its own is released and stays there.
+	// Quarantined takes pending and quarantined items and leaves those of any
+	// other state alone, waiting.
 	Waiting *Change
 	// Dependents likewise, but to every item that depends on this one, is not
-	// superseded and does not wait: evidence against an original concerns its
-	// corrections. Only Disputed and Settled of it count.
+	// superseded and did not wait before this transition: evidence against an
+	// original concerns its corrections. Only Disputed and Settled of it count.
 	Dependents *Change
-	// Action is what a person or a reconciler did, appended if the row changed.
+	// Action is what a person or a reconciler did, appended if the row changed,
+	// with the ItemID of the transition.
 	Action *Action
 }
 

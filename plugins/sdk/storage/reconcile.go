@@ -20,8 +20,9 @@ type ReconcileStore interface {
 	// says, nothing of it is open or disputed, and every accepted item has an
 	// acceptance time.
 	ConfirmSum(ctx context.Context, c SumConfirm) (int64, error)
-	// SaveReconciliation stores a run with its lines; a run of an id that exists
-	// is replaced as long as it is unfinished.
+	// SaveReconciliation stores a run and appends NewLines, numbered on from
+	// the last one; a run of an id that exists is replaced, its lines kept, as
+	// long as it is unfinished, else a conflict, code "reconciliation_finished".
 	SaveReconciliation(ctx context.Context, r Reconciliation) error
 	// Reconciliations returns runs, latest first, without lines.
 	Reconciliations(ctx context.Context, q ReconciliationQuery) ([]Reconciliation, error)

@@ -66,7 +66,8 @@ type BoundQuery struct {
 	Feature  string
 	// Staged selects those with a window on its way.
 	Staged bool
-	// Keys selects exactly these, at most 1000, whatever else is set.
+	// Keys selects exactly these, at most 1000, whatever else is set, in key
+	// order; those that do not exist are left out.
 	Keys []BoundKey
 }
 

@@ -17,8 +17,10 @@ type SettlementStore interface {
 	// nothing where an item's identity or its sendable subject exists, in one
 	// transaction under the shared side of the route lock, and answers the id
 	// of each, zero where nothing was inserted. Event items name their event by
-	// Identity.Tenant and SubjectRef, which must exist (else not_found). A
-	// moved RoutesRevision is a conflict, code "routes_moved".
+	// Identity.Tenant and SubjectRef, which must exist (else not_found); so do
+	// corrections. The feature of a window is the "feature" of its payload. A
+	// moved RoutesRevision is a conflict, code "routes_moved", a moved
+	// dependency one of code "items_moved".
 	Enqueue(ctx context.Context, req EnqueueRequest) ([]int64, error)
 	// MarkRestored is what an operator does after the store went back in time:
 	// see [RestoreRequest]. It answers how many items it moved, or would.
@@ -45,9 +47,10 @@ const (
 )
 
 // Action is one line of the append-only log of what was done beside the loop.
+// One without an actor, without a reason or of an unknown kind is invalid.
 type Action struct {
-	ID     int64 // assigned by the store
-	At     time.Time
+	ID     int64     // assigned by the store
+	At     time.Time // the store's, assigned by it
 	ItemID int64 // zero: it concerns no single item
 	Kind   ActionKind
 	Actor  string // who: 1 to 200 characters
@@ -84,7 +87,11 @@ type ActionPage struct {
 // is inserted, and everything that depends on the old item and waits for it is
 // superseded by a copy of itself with the new item's destination fields, whose
 // Digest, SubjectKey and Payload are those of Waiting with the same SubjectRef;
-// one for which Waiting has none is a conflict and nothing is written. // Q5, O19
+// one for which Waiting has none is a conflict, code "waiting_missing", and
+// nothing is written. Destination fields are exporter, account, mode, mapping
+// version, route, customer and serial key; state, reason, budget and method are
+// copied. A new item whose identity or sendable subject exists is a conflict,
+// code "item_exists"; a moved dependency is one of code "items_moved". // Q5, O19
 type Supersession struct {
 	ItemID  int64
 	Expect  Expect
@@ -96,7 +103,7 @@ type Supersession struct {
 // SupersedeResult answers one supersession. Rows is 0 when Expect did not hold.
 type SupersedeResult struct {
 	Rows      int
-	NewItemID int64
+	NewItemID int64 // zero with no rows
 }
 
 // EnqueueRequest asks for items of what is recorded already. Action is appended
@@ -110,10 +117,12 @@ type EnqueueRequest struct {
 // RestoreRequest: every item that is pending, leased or quarantined, not
 // settled, not superseded and created at or before Before becomes uncertain,
 // unresolved, with first_unresolved_at = coalesce(first_unresolved_at, Since),
-// its lease gone and its token raised, with last error code "restored"; uncertain ones get the same flags.
+// its lease gone and its token raised, with last error code "restored". One that
+// is uncertain already counts if it is not unresolved or has no
+// first_unresolved_at: it gets those two, and its token is raised.
 // The incarnation's Claims are raised above Claims, and its Restores by one.
 // At most Limit items are moved in one call; Claims and Restores move, and the
-// action is appended, with the call that leaves none.
+// action is appended, with the call that leaves none. A dry run counts all.
 type RestoreRequest struct {
 	Before time.Time // of the store's clock
 	Since  time.Time // the store's last heartbeat before it went back
