@@ -54,6 +54,15 @@ type Config struct {
 	// live hosts share it; nil: one.
 	Rate  int
 	Hosts func() int
+	// TrustedSince is asked before each claim for an instant of the store's
+	// clock: how long ago anything before it was cannot be told, see
+	// [TrustedSince]. nil, or the zero time: no such rule. // Q16
+	TrustedSince func() time.Time
+	// BeforeSend is called after each claim that took something and before its
+	// first send, with the incarnation that the claim answered. If it fails
+	// nothing is sent: what was claimed is handed back. nil: nobody is asked.
+	// // Q17
+	BeforeSend func(ctx context.Context, in storage.Incarnation) error
 	// Trusted takes the plugin's word that something was not taken.
 	Trusted bool
 	// Grace bounds what goes on after the context is done: requests in

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -71,6 +72,9 @@ func (p *pass) run(ctx context.Context) error {
 	// still have work behind it.
 	reclaimed := slices.ContainsFunc(claim.Items, func(c storage.ClaimedItem) bool { return c.Unresolved })
 	p.sum.More = len(claim.Items) >= limit || len(claim.Exhausted) > 0 || reclaimed
+	if err := p.allowed(ctx, claim); err != nil {
+		return err
+	}
 	ready, err := p.screen(ctx, claim.Items)
 	if err != nil {
 		return err
@@ -89,6 +93,23 @@ func (p *pass) run(ctx context.Context) error {
 	return nil
 }
 
+// allowed asks whether what was claimed may be sent, and hands it back if not.
+func (p *pass) allowed(ctx context.Context, claim storage.Claim) error {
+	if p.cfg.BeforeSend == nil || len(claim.Items) == 0 {
+		return nil
+	}
+	err := p.cfg.BeforeSend(ctx, claim.Incarnation)
+	if err == nil {
+		return nil
+	}
+	p.sum.More = false
+	back := make([]work, len(claim.Items))
+	for i, c := range claim.Items {
+		back[i].claimed = c
+	}
+	return errors.Join(fmt.Errorf("before sending: %w", err), p.release(ctx, back, releaseDelay))
+}
+
 // claim goes on after ctx is done: a claim that was committed but not heard of
 // would leave its items leased and unresolved.
 func (p *pass) claim(ctx context.Context, routes []int64, limit int) (storage.Claim, error) {
@@ -96,9 +117,13 @@ func (p *pass) claim(ctx context.Context, routes []int64, limit int) (storage.Cl
 	defer cancel()
 	p.started = p.cfg.Boottime()
 	p.until = p.started + sendShare(p.cfg.Lease)
-	claim, err := p.cfg.Store.Claim(cctx, storage.ClaimRequest{
+	req := storage.ClaimRequest{
 		Owner: p.cfg.Owner, Routes: routes, Limit: limit, Lease: p.cfg.Lease, Horizon: p.horizon(),
-	})
+	}
+	if p.cfg.TrustedSince != nil {
+		req.TrustedSince = p.cfg.TrustedSince()
+	}
+	claim, err := p.cfg.Store.Claim(cctx, req)
 	if err != nil {
 		return storage.Claim{}, fmt.Errorf("claim items: %w", err)
 	}
