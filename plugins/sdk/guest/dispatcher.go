@@ -74,11 +74,53 @@ func (d *Dispatcher) call(ctx context.Context, method wirev1.Method, request []b
 		return wirev1.EncodeOutcomes(outcomes), nil
 	case wirev1.MethodClose:
 		return nil, d.exporter.Close(ctx)
-	case wirev1.MethodProbe, wirev1.MethodWebhook: // reserved
+	case wirev1.MethodProbe:
+		return d.probe(ctx, request)
+	case wirev1.MethodWebhook:
+		return d.webhook(ctx, request)
 	}
 	return nil, &sdk.Error{
 		Tag: sdk.TagUnsupported, Code: "unknown_method", Field: method.String(),
 		Rule: "a method of an exporter of version 1",
+	}
+}
+
+func (d *Dispatcher) probe(ctx context.Context, request []byte) ([]byte, error) {
+	prober, ok := d.exporter.(exporter.Prober)
+	if !ok {
+		return nil, notImplemented(wirev1.MethodProbe)
+	}
+	p, err := wirev1.DecodeProbe(request)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	answers, err := prober.Probe(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return wirev1.EncodeProbeAnswers(answers), nil
+}
+
+func (d *Dispatcher) webhook(ctx context.Context, request []byte) ([]byte, error) {
+	receiver, ok := d.exporter.(exporter.WebhookReceiver)
+	if !ok {
+		return nil, notImplemented(wirev1.MethodWebhook)
+	}
+	w, err := wirev1.DecodeWebhook(request)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	answer, err := receiver.Webhook(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return wirev1.EncodeWebhookAnswer(answer), nil
+}
+
+func notImplemented(method wirev1.Method) error {
+	return &sdk.Error{
+		Tag: sdk.TagUnsupported, Code: "not_implemented", Field: method.String(),
+		Rule: "a method that this exporter implements",
 	}
 }
 

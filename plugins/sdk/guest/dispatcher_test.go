@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -97,7 +98,8 @@ func TestDispatcherErrors(t *testing.T) {
 		"close":                {wirev1.MethodClose, nil, errors.New("boom"), sdk.ErrUnavailable, true},
 		"malformed configure":  {wirev1.MethodConfigure, broken, nil, sdk.ErrInvalid, false},
 		"malformed deliver":    {wirev1.MethodDeliver, broken, nil, sdk.ErrInvalid, false},
-		"reserved":             {wirev1.MethodProbe, nil, nil, sdk.ErrUnsupported, false},
+		"no prober":            {wirev1.MethodProbe, nil, nil, sdk.ErrUnsupported, false},
+		"no receiver":          {wirev1.MethodWebhook, nil, nil, sdk.ErrUnsupported, false},
 		"of a later version":   {99, nil, nil, sdk.ErrUnsupported, false},
 		"negative":             {-1, nil, nil, sdk.ErrUnsupported, false},
 	} {
@@ -113,6 +115,58 @@ func TestDispatcherErrors(t *testing.T) {
 				t.Errorf("exporter called: %v", f.calls)
 			}
 		})
+	}
+}
+
+// asked is a fake that can also be probed and sent messages.
+type asked struct {
+	*fake
+	probe   exporter.Probe
+	webhook exporter.Webhook
+	answers []exporter.ProbeAnswer
+	says    exporter.WebhookAnswer
+}
+
+func (a *asked) Probe(_ context.Context, p exporter.Probe) ([]exporter.ProbeAnswer, error) {
+	a.calls, a.probe = append(a.calls, "probe"), p
+	return a.answers, a.err
+}
+
+func (a *asked) Webhook(_ context.Context, w exporter.Webhook) (exporter.WebhookAnswer, error) {
+	a.calls, a.webhook = append(a.calls, "webhook"), w
+	return a.says, a.err
+}
+
+// O25, O12: what reads back and what comes late pass through the same door.
+func TestDispatcherCarriesProbeAndWebhook(t *testing.T) {
+	t.Parallel()
+	a := &asked{
+		fake: &fake{}, answers: []exporter.ProbeAnswer{{Sum: new("7"), Meter: "mtr_1"}},
+		says: exporter.WebhookAnswer{ID: "evt_1", Evidence: []exporter.Evidence{{Identifier: "fencepost_1", Refused: true}}},
+	}
+	d := guest.NewDispatcher(func(capability.Host) exporter.Exporter { return a }, capability.Host{})
+	probe := exporter.Probe{Questions: []exporter.ProbeQuestion{{Customer: "cus_1", Mapping: map[string]string{"a": "b"}}}}
+	answer, status := d.Call(t.Context(), wirev1.MethodProbe, wirev1.EncodeProbe(probe))
+	sums, err := wirev1.DecodeProbeAnswers(answer, 1)
+	if status != wirev1.StatusAnswer || err != nil || cmp.Diff(a.answers, sums)+cmp.Diff(probe, a.probe) != "" {
+		t.Errorf("probe: %d, %+v, %v", status, sums, err)
+	}
+	message := exporter.Webhook{Body: []byte("{}"), ReceivedAt: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	answer, status = d.Call(t.Context(), wirev1.MethodWebhook, wirev1.EncodeWebhook(message))
+	says, err := wirev1.DecodeWebhookAnswer(answer)
+	if status != wirev1.StatusAnswer || err != nil || cmp.Diff(a.says, says)+cmp.Diff(message, a.webhook) != "" {
+		t.Errorf("webhook: %d, %+v, %v", status, says, err)
+	}
+	a.calls, a.err = nil, errors.New("boom")
+	for _, method := range []wirev1.Method{wirev1.MethodProbe, wirev1.MethodWebhook} {
+		if _, status := d.Call(t.Context(), method, []byte{0x0a, 0xff}); status != wirev1.StatusError || len(a.calls) != 0 {
+			t.Errorf("%v of a malformed request: %d, %v", method, status, a.calls)
+		}
+		answer, status := d.Call(t.Context(), method, nil)
+		if e, err := wirev1.DecodeError(answer); status != wirev1.StatusError || err != nil || !errors.Is(e, sdk.ErrUnavailable) {
+			t.Errorf("%v of a failing exporter: %d, %v", method, status, e)
+		}
+		a.calls = nil
 	}
 }
 
@@ -136,8 +190,12 @@ func (panicking) Deliver(context.Context, exporter.Delivery) ([]exporter.ItemOut
 func FuzzDispatcher(f *testing.F) {
 	f.Add(int32(2), wirev1.EncodeConfiguration(exporter.Configuration{Mode: "test"}))
 	f.Add(int32(3), wirev1.EncodeDelivery(exporter.Delivery{Items: []exporter.Item{{ID: "1"}}}))
+	f.Add(int32(4), wirev1.EncodeProbe(exporter.Probe{Questions: []exporter.ProbeQuestion{{Customer: "c"}}}))
+	f.Add(int32(5), wirev1.EncodeWebhook(exporter.Webhook{Body: []byte("{}")}))
 	f.Fuzz(func(t *testing.T, method int32, request []byte) {
-		answer, status := dispatcher(&fake{}).Call(t.Context(), wirev1.Method(method), request)
+		a := &asked{fake: &fake{}}
+		d := guest.NewDispatcher(func(capability.Host) exporter.Exporter { return a }, capability.Host{})
+		answer, status := d.Call(t.Context(), wirev1.Method(method), request)
 		if status == wirev1.StatusError {
 			if _, err := wirev1.DecodeError(answer); err != nil {
 				t.Fatal(err)

@@ -23,6 +23,8 @@ const (
 	// MaxOutcomes leaves room for a plugin that answers an item twice: the
 	// engine must see that, not lose the batch over it.
 	MaxOutcomes = 2 * MaxItems
+	// MaxEvidence is how many items one message of a provider may name.
+	MaxEvidence = 1000
 	// MaxHeaders is how many header fields one request or answer may have.
 	MaxHeaders = 256
 	// MaxEntries bounds every other list.
@@ -45,8 +47,12 @@ var (
 
 	boundsManifest = []bound{{1, 1, []bound{
 		{7, 1, nil}, list(11), list(13), list(14), {15, MaxEntries, []bound{list(4), list(5)}}, list(16), {18, MaxEntries, []bound{list(4)}},
+		{20, 1, []bound{list(4)}}, {21, 1, nil},
 	}}}
-	boundsDelivery  = []bound{{1, MaxItems, []bound{list(13)}}}
+	boundsDelivery  = []bound{{1, MaxItems, []bound{list(13), {14, 1, nil}}}}
+	boundsProbe     = []bound{{1, MaxItems, []bound{list(3)}}}
+	boundsSums      = []bound{{1, MaxItems, nil}}
+	boundsWebhook   = []bound{{2, MaxEvidence, nil}}
 	boundsOutcomes  = []bound{{1, MaxOutcomes, nil}}
 	boundsRequests  = []bound{{1, MaxItems, []bound{{3, MaxHeaders, nil}, {5, MaxItems, nil}, list(6)}}}
 	boundsResponses = []bound{{1, MaxItems, []bound{{4, MaxHeaders, nil}}}, {2, 1, nil}}
@@ -57,7 +63,7 @@ func check(data []byte, bounds []bound) error {
 	if len(bounds) == 0 {
 		return nil
 	}
-	var counts [8]int
+	var counts [12]int // more than any list of bounds has
 	for len(data) > 0 {
 		tag, start, err := lite.DecodeVarint(data, 0)
 		if err != nil {

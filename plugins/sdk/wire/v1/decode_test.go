@@ -24,6 +24,10 @@ var decoders = map[string]func([]byte) error{
 	"DeliverAnswer":    func(b []byte) error { _, err := wirev1.DecodeOutcomes(b); return err },
 	"HttpBatch":        func(b []byte) error { _, err := wirev1.DecodeRequests(b); return err },
 	"HttpAnswers":      func(b []byte) error { _, err := wirev1.DecodeResponses(b, 3); return err },
+	"ProbeRequest":     func(b []byte) error { _, err := wirev1.DecodeProbe(b); return err },
+	"ProbeAnswer":      func(b []byte) error { _, err := wirev1.DecodeProbeAnswers(b, 3); return err },
+	"WebhookRequest":   func(b []byte) error { _, err := wirev1.DecodeWebhook(b); return err },
+	"WebhookAnswer":    func(b []byte) error { _, err := wirev1.DecodeWebhookAnswer(b); return err },
 	"Error":            func(b []byte) error { _, err := wirev1.DecodeError(b); return err },
 }
 
@@ -103,6 +107,15 @@ func TestLimits(t *testing.T) {
 		{"a varint of 11 bytes", "Error", bytes.Repeat([]byte{0xff}, 11), wirev1.ErrMalformed},
 		{"an open group", "Error", repeat("\xa3\x1f", 1<<20), wirev1.ErrMalformed},
 		{"another wire type", "Error", []byte("\x10\x01"), wirev1.ErrMalformed},
+		{"501 questions", "ProbeRequest", repeat("\x0a\x00", wirev1.MaxItems+1), wirev1.ErrTooLarge},
+		{"129 keys of a question", "ProbeRequest", nest(0x0a, repeat("\x1a\x00", wirev1.MaxEntries+1)), wirev1.ErrTooLarge},
+		{"sums for 3 questions: 2", "ProbeAnswer", repeat("\x0a\x00", 2), wirev1.ErrMalformed},
+		{"501 sums", "ProbeAnswer", repeat("\x0a\x00", wirev1.MaxItems+1), wirev1.ErrTooLarge},
+		{"1001 pieces of evidence", "WebhookAnswer", repeat("\x12\x00", wirev1.MaxEvidence+1), wirev1.ErrTooLarge},
+		{"1000 pieces of evidence", "WebhookAnswer", repeat("\x12\x00", wirev1.MaxEvidence), nil},
+		{"2 corrects", "DeliverRequest", nest(0x0a, repeat("\x72\x00", 2)), wirev1.ErrTooLarge},
+		{"2 webhooks", "DescribeAnswer", nest(0x0a, repeat("\xaa\x01\x00", 2)), wirev1.ErrTooLarge},
+		{"129 kinds of evidence", "DescribeAnswer", nest(0x0a, append([]byte{0xa2, 0x01}, nest(0, repeat("\x22\x00", wirev1.MaxEntries+1))[1:]...)), wirev1.ErrTooLarge},
 		{"answers to 3 requests: 2", "HttpAnswers", repeat("\x0a\x00", 2), wirev1.ErrMalformed},
 	} {
 		err := decoders[c.decoder](c.data)

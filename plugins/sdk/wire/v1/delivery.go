@@ -63,9 +63,29 @@ func itemMessage(m *Item, it *exporter.Item) {
 	m.Value = it.Value
 	m.Timestamp = it.Timestamp.UnixMicro()
 	m.PeriodStart, m.PeriodEnd = it.PeriodStart.UnixMicro(), it.PeriodEnd.UnixMicro()
-	for _, k := range slices.Sorted(maps.Keys(it.Mapping)) {
-		m.Mapping = append(m.Mapping, &MappingEntry{Key: k, Value: it.Mapping[k]})
+	m.Mapping = mappingMessages(it.Mapping)
+	if c := it.Corrects; c != nil {
+		m.Corrects = &Corrects{Method: correctionMessage(c.Method), Identifier: c.Identifier, Value: c.Value}
 	}
+}
+
+func mappingMessages(mapping map[string]string) []*MappingEntry {
+	var out []*MappingEntry
+	for _, k := range slices.Sorted(maps.Keys(mapping)) {
+		out = append(out, &MappingEntry{Key: k, Value: mapping[k]})
+	}
+	return out
+}
+
+func mappingValue(entries []*MappingEntry) map[string]string {
+	if len(entries) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(entries))
+	for _, e := range entries {
+		out[e.GetKey()] = e.GetValue()
+	}
+	return out
 }
 
 func itemValue(m *Item) exporter.Item {
@@ -77,11 +97,11 @@ func itemValue(m *Item) exporter.Item {
 		PeriodStart: instant(m.GetPeriodStart()),
 		PeriodEnd:   instant(m.GetPeriodEnd()),
 	}
-	if len(m.GetMapping()) > 0 {
-		it.Mapping = make(map[string]string, len(m.GetMapping()))
-	}
-	for _, e := range m.GetMapping() {
-		it.Mapping[e.GetKey()] = e.GetValue()
+	it.Mapping = mappingValue(m.GetMapping())
+	if c := m.GetCorrects(); c != nil {
+		// A method of a later version is none that this one could follow.
+		method, _ := correctionValue(c.GetMethod())
+		it.Corrects = &exporter.Corrects{Method: method, Identifier: c.GetIdentifier(), Value: c.GetValue()}
 	}
 	return it
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
@@ -59,6 +60,23 @@ func FuzzDecodeOutcomes(f *testing.F) {
 
 func FuzzDecodeRequests(f *testing.F) {
 	fuzz(f, "HttpBatch", wirev1.DecodeRequests, wirev1.EncodeRequests)
+}
+
+func FuzzDecodeProbe(f *testing.F) {
+	fuzz(f, "ProbeRequest", wirev1.DecodeProbe, wirev1.EncodeProbe)
+}
+
+func FuzzDecodeProbeAnswers(f *testing.F) {
+	decode := func(b []byte) ([]exporter.ProbeAnswer, error) { return wirev1.DecodeProbeAnswers(b, 3) }
+	fuzz(f, "ProbeAnswer", decode, wirev1.EncodeProbeAnswers)
+}
+
+func FuzzDecodeWebhook(f *testing.F) {
+	fuzz(f, "WebhookRequest", wirev1.DecodeWebhook, wirev1.EncodeWebhook)
+}
+
+func FuzzDecodeWebhookAnswer(f *testing.F) {
+	fuzz(f, "WebhookAnswer", wirev1.DecodeWebhookAnswer, wirev1.EncodeWebhookAnswer)
 }
 
 func FuzzDecodeError(f *testing.F) {

@@ -45,6 +45,7 @@ type golden struct {
 func goldens() []golden {
 	manifest, configuration, delivery := goldenManifest(), goldenConfiguration(), goldenDelivery()
 	outcomes, requests, responses := goldenOutcomes(), goldenRequests(), goldenResponses()
+	probe, sums, webhook, evidence := goldenProbe(), goldenSums(), goldenWebhook(), goldenEvidence()
 	return []golden{
 		{
 			"DescribeAnswer", manifest,
@@ -76,6 +77,60 @@ func goldens() []golden {
 			func() []byte { return wirev1.EncodeResponses(responses, nil) },
 			func(b []byte) (any, error) { return wirev1.DecodeResponses(b, len(responses)) },
 		},
+		{
+			"ProbeRequest", probe,
+			func() []byte { return wirev1.EncodeProbe(probe) },
+			func(b []byte) (any, error) { return wirev1.DecodeProbe(b) },
+		},
+		{
+			"ProbeAnswer", sums,
+			func() []byte { return wirev1.EncodeProbeAnswers(sums) },
+			func(b []byte) (any, error) { return wirev1.DecodeProbeAnswers(b, len(sums)) },
+		},
+		{
+			"WebhookRequest", webhook,
+			func() []byte { return wirev1.EncodeWebhook(webhook) },
+			func(b []byte) (any, error) { return wirev1.DecodeWebhook(b) },
+		},
+		{
+			"WebhookAnswer", evidence,
+			func() []byte { return wirev1.EncodeWebhookAnswer(evidence) },
+			func(b []byte) (any, error) { return wirev1.DecodeWebhookAnswer(b) },
+		},
+	}
+}
+
+func goldenProbe() exporter.Probe {
+	return exporter.Probe{
+		Questions: []exporter.ProbeQuestion{
+			{
+				Customer: "cus_1", Feature: "tokens", Mapping: map[string]string{"value_key": "n", "event_name": "llm_tokens"},
+				From: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC),
+			},
+			{Customer: "cus_2"},
+		},
+		Deadline: time.Date(2026, 11, 30, 12, 0, 30, 0, time.UTC),
+	}
+}
+
+func goldenSums() []exporter.ProbeAnswer {
+	return []exporter.ProbeAnswer{
+		{Sum: new("12345678901234567890.5"), Meter: "mtr_1"}, {Code: "no_meter", Message: "später"}, {Sum: new("0")},
+	}
+}
+
+func goldenWebhook() exporter.Webhook {
+	return exporter.Webhook{
+		Body: []byte("{\"id\":\"evt_1\",\xff}"), ReceivedAt: time.Date(2026, 11, 30, 12, 0, 0, 1000, time.UTC),
+	}
+}
+
+func goldenEvidence() exporter.WebhookAnswer {
+	return exporter.WebhookAnswer{
+		ID: "evt_1", Counted: 12, Code: "v1.billing.meter.error_report_triggered",
+		Evidence: []exporter.Evidence{
+			{Identifier: "fencepost_abc", Refused: true, Code: "no_meter", Message: "n"}, {Identifier: "x"},
+		},
 	}
 }
 
@@ -96,6 +151,13 @@ func goldenManifest() exporter.Manifest {
 			{Class: exporter.AnswerDuplicate, Status: 400, Path: "/error/message", Contains: "exists {identifier}"},
 			{Class: exporter.AnswerRefused, Status: 422, Path: "/error/code", Equals: []string{"a", "b"}},
 			{Class: exporter.AnswerMendable, Status: 404, Path: "/c", Equals: []string{"no_meter"}},
+		},
+		CancelWithin: 23 * time.Hour,
+		ReadBack: exporter.ReadBack{
+			Sums: true, Lag: time.Hour, Granularity: time.Minute, Evidence: []string{"sum_present", "error_report"},
+		},
+		Webhook: &exporter.WebhookSignature{
+			Scheme: "t=,v1=", Header: "Acme-Signature", Secret: "hook", Tolerance: 5 * time.Minute,
 		},
 	}
 }
@@ -122,6 +184,7 @@ func goldenDelivery() exporter.Delivery {
 			{
 				ID: "item-2", Identifier: "i", Attempt: 1, Kind: "usage_window", Value: "0.5",
 				Timestamp: time.Date(1969, 12, 31, 23, 59, 59, 999_999_000, time.UTC),
+				Corrects:  &exporter.Corrects{Method: exporter.CorrectCancel, Identifier: "o", Value: "7"},
 			},
 		},
 		Deadline: time.Date(2026, 11, 30, 12, 0, 30, 0, time.UTC),

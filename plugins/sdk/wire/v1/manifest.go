@@ -64,6 +64,15 @@ func manifestMessage(m exporter.Manifest) *Manifest {
 			Contains: a.Contains,
 		})
 	}
+	out.CancelWithin = micros(m.CancelWithin)
+	if r := m.ReadBack; r.Sums || r.Lag != 0 || r.Granularity != 0 || len(r.Evidence) > 0 {
+		out.ReadBack = &ReadBack{
+			Sums: r.Sums, Lag: micros(r.Lag), Granularity: micros(r.Granularity), Evidence: strs(r.Evidence),
+		}
+	}
+	if w := m.Webhook; w != nil {
+		out.Webhook = &WebhookSignature{Scheme: w.Scheme, Header: w.Header, Secret: w.Secret, Tolerance: micros(w.Tolerance)}
+	}
 	return out
 }
 
@@ -115,6 +124,17 @@ func manifestValue(m *Manifest) (exporter.Manifest, error) {
 			Equals:   strs(a.GetEquals()),
 			Contains: a.GetContains(),
 		})
+	}
+	out.CancelWithin = duration(m.GetCancelWithin())
+	if r := m.GetReadBack(); r != nil {
+		out.ReadBack = exporter.ReadBack{
+			Sums: r.GetSums(), Lag: duration(r.GetLag()), Granularity: duration(r.GetGranularity()), Evidence: strs(r.GetEvidence()),
+		}
+	}
+	if w := m.GetWebhook(); w != nil {
+		out.Webhook = &exporter.WebhookSignature{
+			Scheme: w.GetScheme(), Header: w.GetHeader(), Secret: w.GetSecret(), Tolerance: duration(w.GetTolerance()),
+		}
 	}
 	return out, nil
 }

@@ -6,8 +6,9 @@ import "strconv"
 // used again (Q29); storage methods will have numbers from 100.
 type Method int32
 
-// The methods of an exporter. Probe and Webhook are reserved: a plugin of this
-// version answers them with an Error tagged unsupported.
+// The methods of an exporter. A plugin that cannot be probed, or that takes no
+// messages of its provider, answers Probe or Webhook with an Error tagged
+// unsupported.
 const (
 	MethodDescribe  Method = 1
 	MethodConfigure Method = 2
