@@ -157,6 +157,23 @@ type RouteChange struct {
 	Features []Feature
 	Add      []Route // IDs, AppliesAfter and RetiredAt are assigned by the store
 	Retire   []int64
+	// Idle: if an item of a route in Retire is open (not settled and not
+	// superseded), nothing is written: a conflict, code "route_open".
+	Idle bool
+	// Rename gives an exporter another name, before anything else of the change
+	// is done. nil: none.
+	Rename *RouteRename
+	// Action is appended with the change. nil: none.
+	Action *Action
+}
+
+// RouteRename gives every route of the exporter From, retired ones included, and
+// every report bound of it to To, which must have neither: a conflict, code
+// "route_exists". That From has no route is not_found. Items keep their identity:
+// the name in it is the one under which they were made. // Q4
+type RouteRename struct {
+	From string
+	To   string
 }
 
 // ClaimRequest asks for work on the routes of one destination.
@@ -288,13 +305,15 @@ type Change struct {
 	ConfirmedBy      *string
 	LastError        *ItemError
 	QuarantineReason *string
-	// Settled sets settled_at to now, or clears it.
+	// Settled sets settled_at to now, or clears it. With AcceptedNow or
+	// ConfirmedNow it leaves a disputed item unsettled. // Q25
 	Settled *bool
 	// ClearQuarantine removes the reason.
 	ClearQuarantine bool
 	// AddBudget is added to attempt_budget.
 	AddBudget int
-	// Disputed is evidence against the item, shown beside the state.
+	// Disputed is evidence against the item, shown beside the state; an empty
+	// text withdraws it.
 	Disputed *string
 	// Method says how a correction is expressed at the provider. It is set
 	// once: where another one is stored the whole update changes nothing. With
@@ -440,6 +459,8 @@ type ItemQuery struct {
 	Unconfirmed time.Duration
 	// Digests selects by identity, at most 100; the other filters count too.
 	Digests []Hash
+	// DependsOn selects what depends on one item, superseded ones included.
+	DependsOn int64
 }
 
 // ItemPage is a page of items. Next is the cursor to go on from.
