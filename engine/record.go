@@ -41,7 +41,14 @@ func (e *Engine) Record(ctx context.Context, events ...Event) ([]Result, error) 
 // callers' inputs; that changes nothing it can see.
 func (e *Engine) RecordBatch(ctx context.Context, b Batch) ([]Result, error) {
 	start := e.cfg.Now()
-	defer func() { e.cfg.Observer.RecordTook(e.cfg.Now().Sub(start)) }()
+	ctx, end := e.startRecord(ctx, b)
+	results, err := e.recordBatch(ctx, b)
+	end(results, err)
+	e.cfg.Observer.RecordTook(e.cfg.Now().Sub(start))
+	return results, err
+}
+
+func (e *Engine) recordBatch(ctx context.Context, b Batch) ([]Result, error) {
 	if err := e.calls.begin(); err != nil {
 		return nil, err
 	}
