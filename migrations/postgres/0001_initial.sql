@@ -14,6 +14,31 @@ CREATE TABLE {schema}.fencepost_meta (
 
 INSERT INTO {schema}.fencepost_meta (key, value) VALUES ('routes_revision', 0);
 
+-- Which store this is and how far it has come. A copy of the database is the
+-- same store; restores counts how often an operator said that it went back.
+CREATE TABLE {schema}.fencepost_store (
+  scope    integer PRIMARY KEY CHECK (scope = 1),
+  id       text    NOT NULL DEFAULT gen_random_uuid(),
+  restores bigint  NOT NULL DEFAULT 0
+);
+
+INSERT INTO {schema}.fencepost_store (scope) VALUES (1);
+
+-- Raised by every claim that takes something. The server notes a sequence 32
+-- values ahead: a crash, or a standby that takes over, may leave it higher by
+-- as many, never lower. What was restored is behind by more.
+CREATE SEQUENCE {schema}.fencepost_claim_seq AS bigint CACHE 1;
+
+-- The cluster and its timeline; the store's id and zero where the server does
+-- not tell this role.
+CREATE FUNCTION {schema}.fencepost_cluster(OUT system text, OUT timeline bigint) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  SELECT c.system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
+  INTO system, timeline FROM pg_control_system() AS c;
+EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR object_not_in_prerequisite_state THEN
+  SELECT s.id, 0 INTO system, timeline FROM {schema}.fencepost_store AS s WHERE s.scope = 1;
+END $$;
+
 -- Insertion identities. CACHE 1: a value that a session keeps for later would
 -- be handed out below a watermark.
 CREATE SEQUENCE {schema}.fencepost_event_seq AS bigint CACHE 1;
@@ -69,6 +94,11 @@ CREATE TABLE {schema}.fencepost_events (
     CASE kind WHEN 'usage' THEN original_event_id IS NULL AND NOT reverses AND effect = quantity
          ELSE original_event_id IS NOT NULL AND quantity > 0 AND abs(effect) = quantity END)
 );
+
+-- A stretch of usage is looked for by reconciliation alone. This costs a record
+-- nothing.
+CREATE INDEX fencepost_events_occurred
+  ON {schema}.fencepost_events USING brin (occurred_at) WITH (pages_per_range = 16);
 
 CREATE INDEX fencepost_events_corrections
   ON {schema}.fencepost_events (tenant_key, original_event_id)
@@ -261,7 +291,9 @@ CREATE UNIQUE INDEX fencepost_routes_in_force
   ON {schema}.fencepost_routes (exporter, destination_account, mode, feature)
   WHERE retired_at IS NULL;
 
--- The intent: what is to be sent, to whom, under which identity.
+-- The intent: what is to be sent, to whom, under which identity. depends_on is
+-- the item of the original, for the item of a correction; usage_at the time of
+-- what has no event.
 CREATE TABLE {schema}.fencepost_outbox_items (
   item                bigint      PRIMARY KEY,
   tenant_key          text        COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
@@ -279,13 +311,25 @@ CREATE TABLE {schema}.fencepost_outbox_items (
   customer            text        NOT NULL DEFAULT '',
   payload             text,
   created_at          timestamptz NOT NULL,
+  depends_on          bigint,
+  usage_at            timestamptz,
+  CHECK (subject_kind <> 'usage_window' OR usage_at IS NOT NULL),
   CONSTRAINT fencepost_outbox_items_digest UNIQUE (digest)
 );
 
 CREATE INDEX fencepost_outbox_items_event
   ON {schema}.fencepost_outbox_items (event_seq) WHERE event_seq IS NOT NULL;
 
--- The one row of an item that moves.
+CREATE INDEX fencepost_outbox_items_depends
+  ON {schema}.fencepost_outbox_items (depends_on, item) WHERE depends_on IS NOT NULL;
+
+CREATE INDEX fencepost_outbox_items_usage
+  ON {schema}.fencepost_outbox_items (exporter, destination_account, mode, usage_at)
+  WHERE usage_at IS NOT NULL;
+
+-- The one row of an item that moves. waits_for is the item that must move before
+-- this one may be claimed; it is set at the insert and cleared once. method says
+-- how a correction is told.
 CREATE TABLE {schema}.fencepost_outbox_state (
   item                bigint      PRIMARY KEY,
   route               bigint      NOT NULL,
@@ -312,7 +356,9 @@ CREATE TABLE {schema}.fencepost_outbox_state (
   quarantine_reason   text,
   settled_at          timestamptz,
   superseded_by       bigint,
-  CHECK (state <> 'leased' OR lease_expires_at IS NOT NULL),
+  waits_for           bigint,
+  method              text,
+  CHECK (state <> 'leased' OR lease_expires_at IS NOT NULL AND waits_for IS NULL),
   CHECK (state <> 'pending' OR next_attempt_at IS NOT NULL)
 ) WITH (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -326,7 +372,11 @@ CREATE UNIQUE INDEX fencepost_outbox_state_subject
 
 CREATE INDEX fencepost_outbox_state_pending
   ON {schema}.fencepost_outbox_state (route, next_attempt_at, item)
-  WHERE state = 'pending' AND superseded_by IS NULL;
+  WHERE state = 'pending' AND superseded_by IS NULL AND waits_for IS NULL;
+
+CREATE INDEX fencepost_outbox_state_waiting
+  ON {schema}.fencepost_outbox_state (waits_for, item)
+  WHERE waits_for IS NOT NULL AND superseded_by IS NULL;
 
 CREATE INDEX fencepost_outbox_state_oldest
   ON {schema}.fencepost_outbox_state (item)
@@ -343,6 +393,14 @@ CREATE INDEX fencepost_outbox_state_serial
 CREATE INDEX fencepost_outbox_state_attention
   ON {schema}.fencepost_outbox_state (state, item)
   WHERE state IN ('uncertain', 'rejected', 'quarantined');
+
+CREATE INDEX fencepost_outbox_state_disputed
+  ON {schema}.fencepost_outbox_state (item) WHERE disputed IS NOT NULL;
+
+-- How long the oldest accepted item has not been confirmed, and which ones.
+CREATE INDEX fencepost_outbox_state_accepted
+  ON {schema}.fencepost_outbox_state (accepted_at, item)
+  WHERE state = 'accepted' AND superseded_by IS NULL;
 
 -- How many items stand where, kept in the transactions that move them: a
 -- gauge must not scan the outbox. Each transaction appends what it moved, so
@@ -377,6 +435,128 @@ CREATE INDEX fencepost_attempts_item ON {schema}.fencepost_attempts (item, attem
 
 CREATE INDEX fencepost_attempts_fenced
   ON {schema}.fencepost_attempts (attempt) WHERE fenced;
+
+-- What people and reconcilers did to items and routes. It outlives both.
+CREATE TABLE {schema}.fencepost_actions (
+  action        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at            timestamptz NOT NULL,
+  item          bigint,
+  kind          text        COLLATE "C" NOT NULL CHECK (kind IN ('resolve', 'requeue', 'supersede', 'abandon',
+    'evidence', 'confirm', 'restore', 'adopt', 'backfill', 'route')),
+  actor         text        NOT NULL CHECK (actor <> ''),
+  reason        text        NOT NULL CHECK (reason <> ''),
+  evidence_kind text        NOT NULL,
+  evidence      text        NOT NULL,
+  from_state    text        NOT NULL,
+  to_state      text        NOT NULL,
+  detail        text
+);
+
+CREATE INDEX fencepost_actions_item
+  ON {schema}.fencepost_actions (item, action) WHERE item IS NOT NULL;
+
+-- How far a counter has been reported to a destination; staged_to and item are
+-- set while a window is on its way. Never removed: what is forgotten here would
+-- be reported again.
+CREATE TABLE {schema}.fencepost_report_bounds (
+  tenant_key          text           COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  feature             text           COLLATE "C" NOT NULL CHECK (feature <> ''),
+  period_start        timestamptz    NOT NULL,
+  exporter            text           COLLATE "C" NOT NULL CHECK (exporter <> ''),
+  destination_account text           COLLATE "C" NOT NULL,
+  mode                text           COLLATE "C" NOT NULL,
+  period_end          timestamptz    NOT NULL,
+  acked               numeric(50,12) NOT NULL CHECK (acked <> 'NaN'),
+  staged_to           numeric(50,12) CHECK (staged_to <> 'NaN'),
+  item                bigint,
+  updated_at          timestamptz    NOT NULL,
+  PRIMARY KEY (tenant_key, feature, period_start, exporter, destination_account, mode),
+  CHECK ((staged_to IS NULL) = (item IS NULL))
+) WITH (fillfactor = 50);
+
+-- Pages go by destination.
+CREATE UNIQUE INDEX fencepost_report_bounds_page
+  ON {schema}.fencepost_report_bounds (exporter, destination_account, mode, tenant_key, feature, period_start);
+
+CREATE INDEX fencepost_report_bounds_staged
+  ON {schema}.fencepost_report_bounds (exporter, destination_account, mode, tenant_key, feature, period_start)
+  WHERE staged_to IS NOT NULL;
+
+-- The first period of a feature that durable events report for a tenant.
+CREATE TABLE {schema}.fencepost_cutovers (
+  tenant_key   text        COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  feature      text        COLLATE "C" NOT NULL CHECK (feature <> ''),
+  durable_from timestamptz NOT NULL,
+  decided_at   timestamptz NOT NULL,
+  PRIMARY KEY (tenant_key, feature)
+);
+
+-- Hosts that beat. One that left is kept for a while: its last beat may be the
+-- latest there was.
+CREATE TABLE {schema}.fencepost_hosts (
+  host            text        COLLATE "C" PRIMARY KEY CHECK (host <> ''),
+  version         text        NOT NULL,
+  started_at      timestamptz NOT NULL,
+  beat_at         timestamptz NOT NULL,
+  left_at         timestamptz,
+  flushed_through timestamptz,
+  claims          bigint      NOT NULL
+) WITH (fillfactor = 50);
+
+-- The clock of the database beside that of a machine, in nanoseconds since its
+-- boot. Ordered by the row: the clock is what is in doubt.
+CREATE TABLE {schema}.fencepost_clock_samples (
+  sample   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  host     text        COLLATE "C" NOT NULL,
+  boot_id  text        COLLATE "C" NOT NULL CHECK (boot_id <> ''),
+  boottime bigint      NOT NULL,
+  store_at timestamptz NOT NULL
+);
+
+CREATE INDEX fencepost_clock_samples_at ON {schema}.fencepost_clock_samples (store_at);
+
+-- Who does what only one may do at a time. fence rises with every change of
+-- owner.
+CREATE TABLE {schema}.fencepost_roles (
+  role       text        COLLATE "C" PRIMARY KEY CHECK (role <> ''),
+  owner      text        NOT NULL,
+  held_until timestamptz NOT NULL,
+  fence      bigint      NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE {schema}.fencepost_reconciliations (
+  id                  text        COLLATE "C" PRIMARY KEY CHECK (id <> ''),
+  exporter            text        COLLATE "C" NOT NULL,
+  destination_account text        COLLATE "C" NOT NULL,
+  mode                text        COLLATE "C" NOT NULL,
+  from_at             timestamptz NOT NULL,
+  to_at               timestamptz NOT NULL,
+  started_at          timestamptz NOT NULL,
+  finished_at         timestamptz,
+  error               text        NOT NULL,
+  lines               bigint      NOT NULL,
+  differing           bigint      NOT NULL,
+  confirmed           bigint      NOT NULL
+);
+
+CREATE INDEX fencepost_reconciliations_started ON {schema}.fencepost_reconciliations (started_at DESC, id);
+
+CREATE TABLE {schema}.fencepost_reconciliation_lines (
+  id         text           COLLATE "C" NOT NULL,
+  line       bigint         NOT NULL,
+  customer   text           NOT NULL,
+  feature    text           COLLATE "C" NOT NULL,
+  meter      text           NOT NULL,
+  from_at    timestamptz    NOT NULL,
+  to_at      timestamptz    NOT NULL,
+  recorded   numeric(50,12) NOT NULL,
+  reported   numeric(50,12) NOT NULL,
+  provider   numeric(50,12),
+  difference numeric(50,12),
+  cause      text           NOT NULL,
+  confirmed  bigint         NOT NULL,
+  PRIMARY KEY (id, line)
+);
 
 -- History never changes after commit, whoever asks. Retention deletes in a
 -- transaction that sets fencepost.prune to on, for itself alone.
@@ -461,7 +641,9 @@ CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_outbox_items
     AND NEW.event_seq IS NOT DISTINCT FROM OLD.event_seq
     AND NEW.feature = OLD.feature
     AND NEW.payload IS NOT DISTINCT FROM OLD.payload
-    AND NEW.created_at = OLD.created_at))
+    AND NEW.created_at = OLD.created_at
+    AND NEW.depends_on IS NOT DISTINCT FROM OLD.depends_on
+    AND NEW.usage_at IS NOT DISTINCT FROM OLD.usage_at))
   EXECUTE FUNCTION {schema}.fencepost_immutable();
 CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_outbox_items
   FOR EACH ROW WHEN (current_setting('fencepost.prune', true) IS DISTINCT FROM 'on')
@@ -487,14 +669,47 @@ CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_routes
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_routes
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
 
--- What a subject is and how often it was leased never goes back.
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_actions
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_actions
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_actions
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_cutovers
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_cutovers
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_cutovers
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+-- A bound moves, and stays.
+CREATE TRIGGER fence BEFORE UPDATE ON {schema}.fencepost_report_bounds
+  FOR EACH ROW WHEN (NEW.tenant_key <> OLD.tenant_key
+    OR NEW.feature <> OLD.feature
+    OR NEW.period_start <> OLD.period_start
+    OR NEW.exporter <> OLD.exporter
+    OR NEW.destination_account <> OLD.destination_account
+    OR NEW.mode <> OLD.mode
+    OR (NEW.acked <> OLD.acked AND NEW.acked IS DISTINCT FROM OLD.staged_to))
+  EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_report_bounds
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_report_bounds
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+-- What a subject is and how often it was leased never goes back, and neither
+-- does how it was told.
 CREATE TRIGGER fence BEFORE UPDATE ON {schema}.fencepost_outbox_state
   FOR EACH ROW WHEN (NEW.item <> OLD.item
     OR NEW.subject_key <> OLD.subject_key
     OR NEW.lease_token < OLD.lease_token
     OR (OLD.first_attempt_at IS NOT NULL AND NEW.first_attempt_at IS DISTINCT FROM OLD.first_attempt_at)
     OR (OLD.first_unresolved_at IS NOT NULL AND NEW.first_unresolved_at IS DISTINCT FROM OLD.first_unresolved_at)
-    OR (OLD.unresolved AND NOT NEW.unresolved))
+    OR (OLD.unresolved AND NOT NEW.unresolved)
+    OR (OLD.method IS NOT NULL AND NEW.method IS DISTINCT FROM OLD.method)
+    OR (OLD.superseded_by IS NOT NULL AND NEW.superseded_by IS DISTINCT FROM OLD.superseded_by)
+    OR (NEW.waits_for IS NOT NULL AND NEW.waits_for IS DISTINCT FROM OLD.waits_for))
   EXECUTE FUNCTION {schema}.fencepost_immutable();
 
 -- An item as one row, for people and tools.
@@ -508,6 +723,6 @@ SELECT i.item, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter,
        s.lease_owner, s.claimed_at, s.lease_expires_at, s.lease_token,
        s.unresolved, s.provider_ref, s.accepted_at, s.confirmed_at,
        s.confirmed_by, s.disputed, s.last_error, s.quarantine_reason,
-       s.settled_at, s.superseded_by
+       s.settled_at, s.superseded_by, i.depends_on, s.waits_for, s.method, i.usage_at
 FROM {schema}.fencepost_outbox_items AS i
 JOIN {schema}.fencepost_outbox_state AS s ON s.item = i.item;

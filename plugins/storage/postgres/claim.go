@@ -18,6 +18,7 @@ const (
 	qClaimPending  query = "claim_pending"
 	qClaimExpired  query = "claim_expired"
 	qClaimMappings query = "claim_mappings"
+	qOriginals     query = "originals"
 )
 
 var _ storage.OutboxStore = (*Adapter)(nil)
@@ -92,6 +93,8 @@ type claimer struct {
 	due     map[int64]position // of the items of the claim
 	found   hint
 	skipped int
+	// dependsOn are the items that those of the claim depend on.
+	dependsOn []int64
 }
 
 func (cl *claimer) run(ctx context.Context) error {
@@ -108,7 +111,10 @@ func (cl *claimer) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return cl.mappings(ctx)
+	if err := cl.mappings(ctx); err != nil {
+		return err
+	}
+	return cl.originals(ctx)
 }
 
 // room is how many items the claim may still move.
@@ -198,8 +204,9 @@ func (cl *claimer) page(ctx context.Context, q query, at position, window, take 
 			return nil
 		}
 		p.moved++
+		cl.claim.Incarnation = r.past
 		return cl.take(&r)
-	}, cl.routes, at.time(), at.item, window, take, cl.req.Owner, cl.req.Lease, cl.req.Horizon)
+	}, cl.routes, at.time(), at.item, window, take, cl.req.Owner, cl.req.Lease, cl.req.Horizon, optTime(cl.req.TrustedSince))
 	if p.moved == take {
 		p.next = position{r.at, r.it.ItemID}
 	} else {
@@ -222,15 +229,50 @@ func (cl *claimer) take(r *claimRow) error {
 		cl.due = map[int64]position{}
 	}
 	cl.due[r.it.ItemID] = position{r.at, r.it.ItemID}
+	if r.dependsOn != 0 {
+		cl.dependsOn = append(cl.dependsOn, r.dependsOn)
+		r.it.Original = &storage.OriginalItem{ItemID: r.dependsOn}
+		cl.claim.Items[len(cl.claim.Items)-1] = r.it
+	}
 	return nil
+}
+
+// originals fills in what the items depend on, as it is by now. There are few:
+// corrections alone depend on anything.
+func (cl *claimer) originals(ctx context.Context) error {
+	if len(cl.dependsOn) == 0 {
+		return nil
+	}
+	found, err := originals(ctx, cl.t, cl.dependsOn)
+	for i := range cl.claim.Items {
+		if of := cl.claim.Items[i].Original; of != nil {
+			cl.claim.Items[i].Original = found[of.ItemID] // nil: it was removed
+		}
+	}
+	return err
+}
+
+// originals reads items that others depend on.
+func originals(ctx context.Context, t *tx, ids []int64) (map[int64]*storage.OriginalItem, error) {
+	found := make(map[int64]*storage.OriginalItem, len(ids))
+	err := t.each(ctx, qOriginals, func(rows pgx.Rows) error {
+		var of storage.OriginalItem
+		err := rows.Scan(&of.ItemID, hashInto{&of.Digest}, textInto(&of.State), &of.Unresolved,
+			textInto(&of.Disputed), &of.SinceFirstAttempt, &of.Dependents)
+		found[of.ItemID] = &of
+		return err
+	}, ids)
+	return found, err
 }
 
 // claimRow receives a row of a claiming statement. All columns of the item are
 // absent when nothing moved.
 type claimRow struct {
-	at   time.Time
-	code string
-	it   storage.ClaimedItem
+	at        time.Time
+	code      string
+	it        storage.ClaimedItem
+	dependsOn int64
+	past      storage.Incarnation
 }
 
 func (r *claimRow) dest(p *page) []any {
@@ -246,10 +288,11 @@ func (r *claimRow) dest(p *page) []any {
 		countInto{&it.AttemptBudget},
 		boolInto{&it.Unresolved},
 		utcInto{&it.FirstAttemptAt},
-		intInto(&it.LeaseToken),
+		intInto(&it.LeaseToken), textInto(&it.Method), intInto(&r.dependsOn),
 	}
 	d = append(d, identityInto(&it.Identity)...)
 	d = append(d, hashInto{&it.Digest}, textInto(&it.Customer), documentInto{&it.Payload})
+	d = append(d, incarnationInto(&r.past)...)
 	return append(d, eventInto(&it.Event)...)
 }
 

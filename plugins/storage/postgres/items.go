@@ -76,7 +76,8 @@ func itemInto(it *storage.Item) []any {
 		utcInto{&it.NextAttemptAt}, utcInto{&it.ClaimedAt}, textInto(&it.LeaseOwner), utcInto{&it.LeaseExpiresAt},
 		intInto(&it.LeaseToken), textInto(&it.ProviderRef), utcInto{&it.AcceptedAt}, utcInto{&it.ConfirmedAt},
 		textInto(&it.ConfirmedBy), textInto(&it.Disputed), itemErrorInto{&it.LastError},
-		textInto(&it.QuarantineReason), utcInto{&it.SettledAt}, intInto(&it.SupersededBy), utcInto{&it.CreatedAt})
+		textInto(&it.QuarantineReason), utcInto{&it.SettledAt}, intInto(&it.SupersededBy), utcInto{&it.CreatedAt},
+		textInto(&it.Method), intInto(&it.DependsOn), boolInto{&it.Waits})
 }
 
 // itemErrorInto reads a last error. NULL is nil.

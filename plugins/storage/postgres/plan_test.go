@@ -24,7 +24,7 @@ func TestPlans(t *testing.T) {
 		events = "fencepost_events_seq"
 		items  = "fencepost_outbox_items_pkey"
 	)
-	claim := "ARRAY[1,2]::bigint[], '-infinity', 0, 300, 100, 'w', '1 minute', '23 hours'"
+	claim := "ARRAY[1,2]::bigint[], '-infinity', 0, 300, 100, 'w', '1 minute', '23 hours', NULL"
 	wants := []struct {
 		q     query
 		args  string
@@ -37,6 +37,7 @@ func TestPlans(t *testing.T) {
 			"h": state + "_serial", // all that is sent now, once, and only if a key was seen
 			"i": items + " (item = ANY (ARRAY[m.item]))",
 			"e": events + " (seq = ANY (ARRAY[i.event_seq]))",
+			"k": "fencepost_store_pkey (scope = 1)",
 		}},
 		{qClaimExpired, claim, map[string]string{
 			"s": state + "_leased ((route = r.route) AND (lease_expires_at < $) AND (ROW(lease_expires_at, item) > ROW($, $)))",
@@ -45,6 +46,7 @@ func TestPlans(t *testing.T) {
 			"h": state + "_serial",
 			"i": items + " (item = ANY (ARRAY[m.item]))",
 			"e": events + " (seq = ANY (ARRAY[i.event_seq]))",
+			"k": "fencepost_store_pkey (scope = 1)",
 		}},
 		{qMove, `ARRAY[1,2,3]::bigint[], ARRAY['leased','leased','pending'], ARRAY[1,1,NULL]::bigint[], ARRAY[NULL,'m1',NULL],
   ARRAY[NULL,true,false], ARRAY['accepted','accepted','accepted'], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL`, map[string]string{

@@ -45,11 +45,21 @@ moved AS (
            CASE WHEN l.attempts >= l.attempt_budget THEN 'attempts_exhausted'
                 WHEN l.unresolved AND $8::interval > interval '0'
                  AND (l.first_unresolved_at IS NULL OR t.now - l.first_unresolved_at > $8::interval)
-                THEN 'horizon_passed' END AS code
+                THEN 'horizon_passed'
+                WHEN l.unresolved AND (l.first_unresolved_at IS NULL AND $9::timestamptz IS NOT NULL
+                 OR l.first_unresolved_at < $9::timestamptz)
+                THEN 'clock_untrusted' END AS code
     FROM locked AS l CROSS JOIN t) AS v
   WHERE u.item = ANY (ARRAY[v.item])
   RETURNING v.at, v.code, u.item, u.route, u.state, u.serial_key, u.attempts, u.attempt_budget, u.unresolved,
-            u.first_attempt_at, u.lease_token, u.settled_at
+            u.first_attempt_at, u.lease_token, u.settled_at, u.method
+),
+-- Once for the statement, and only if it took something.
+past AS MATERIALIZED (
+  SELECT nextval('{schema}.fencepost_claim_seq') AS claims, k.id, k.restores, c.system, c.timeline
+  FROM (SELECT FROM moved LIMIT 1) AS one
+  CROSS JOIN {schema}.fencepost_store AS k CROSS JOIN {schema}.fencepost_cluster() AS c
+  WHERE k.scope = 1
 ),
 counted AS (
   INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
@@ -61,16 +71,17 @@ SELECT t.now, (SELECT count(*) FROM seen), (SELECT count(*) FROM seen WHERE held
        (SELECT at FROM seen ORDER BY at DESC, item DESC LIMIT 1),
        (SELECT item FROM seen ORDER BY at DESC, item DESC LIMIT 1),
        g.at, g.code, g.item, g.route, g.serial_key, g.attempts, g.attempt_budget, g.unresolved,
-       g.first_attempt_at, g.lease_token,
+       g.first_attempt_at, g.lease_token, g.method, g.depends_on,
        g.tenant_key, g.subject_kind, g.subject_ref, g.exporter, g.destination_account, g.mode,
        g.mapping_version, g.digest, g.customer, g.payload,
+       past.id, past.system, past.timeline, past.claims, past.restores,
        e.seq, e.tenant_key, e.event_id, e.feature, e.quantity::text, e.effect::text, e.kind, e.reverses,
        e.original_event_id, e.occurred_at, e.period_start, e.period_end, e.period_source, e.plan,
        e.plan_version, e.dimensions, e.metadata, e.payload_hash, e.dedupe_hash, e.recorded_at
-FROM t
+FROM t LEFT JOIN past ON true
 LEFT JOIN (
   SELECT m.*, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter, i.destination_account, i.mode,
-         i.mapping_version, i.digest, i.customer, i.payload, i.event_seq
+         i.mapping_version, i.digest, i.customer, i.payload, i.event_seq, i.depends_on
   FROM moved AS m JOIN {schema}.fencepost_outbox_items AS i ON i.item = ANY (ARRAY[m.item])) AS g ON true
 LEFT JOIN {schema}.fencepost_events AS e ON e.seq = ANY (ARRAY[g.event_seq])
 ORDER BY g.at, g.item
