@@ -14,7 +14,13 @@ CREATE TABLE fencepost_meta (
 
 -- The last insertion identities handed out. Not AUTOINCREMENT: that writes its
 -- bookkeeping for every row, and for every row that was skipped.
-INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0), ('last_event', 0), ('last_item', 0);
+--
+-- system says which store this is, claims is raised by every claim that takes
+-- something and restores by what an operator does after the store went back in
+-- time: a restored backup has the same system and fewer claims. last_beat is the
+-- latest heartbeat, 0 for none.
+INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0), ('last_event', 0), ('last_item', 0),
+  ('system', lower(hex(randomblob(16)))), ('claims', 0), ('restores', 0), ('last_beat', 0);
 
 -- The generations of the totals and buckets. last is the highest number that
 -- was ever given: an abandoned one may still have rows.
@@ -260,13 +266,19 @@ CREATE TABLE fencepost_outbox_items (
   feature             TEXT    NOT NULL,
   customer            TEXT    NOT NULL DEFAULT '',
   payload             TEXT,
-  created_at          INTEGER NOT NULL
+  created_at          INTEGER NOT NULL,
+  depends_on          INTEGER
 ) STRICT;
 
 CREATE INDEX fencepost_outbox_items_event
   ON fencepost_outbox_items (event_seq) WHERE event_seq IS NOT NULL;
 
--- The one row of an item that moves.
+-- Items that take back what another one reports.
+CREATE INDEX fencepost_outbox_items_dependent
+  ON fencepost_outbox_items (depends_on) WHERE depends_on IS NOT NULL;
+
+-- The one row of an item that moves. waits_for is the item whose transition
+-- lets it be claimed, method how a correction is told, chosen once.
 CREATE TABLE fencepost_outbox_state (
   item                INTEGER PRIMARY KEY,
   route               INTEGER NOT NULL,
@@ -294,6 +306,8 @@ CREATE TABLE fencepost_outbox_state (
   quarantine_reason   TEXT,
   settled_at          INTEGER,
   superseded_by       INTEGER,
+  waits_for           INTEGER,
+  method              TEXT,
   CHECK (state <> 'leased' OR lease_expires_at IS NOT NULL),
   CHECK (state <> 'pending' OR next_attempt_at IS NOT NULL)
 ) STRICT;
@@ -305,7 +319,7 @@ CREATE UNIQUE INDEX fencepost_outbox_state_subject
 
 CREATE INDEX fencepost_outbox_state_pending
   ON fencepost_outbox_state (route, next_attempt_at, item)
-  WHERE state = 'pending' AND superseded_by IS NULL;
+  WHERE state = 'pending' AND superseded_by IS NULL AND waits_for IS NULL;
 
 CREATE INDEX fencepost_outbox_state_leased
   ON fencepost_outbox_state (route, lease_expires_at)
@@ -318,6 +332,15 @@ CREATE INDEX fencepost_outbox_state_serial
 CREATE INDEX fencepost_outbox_state_attention
   ON fencepost_outbox_state (state, item)
   WHERE state <> 'pending' AND state <> 'leased' AND state <> 'accepted' AND state <> 'confirmed';
+
+-- The gauges of what is accepted and not confirmed, and of evidence against
+-- items.
+CREATE INDEX fencepost_outbox_state_accepted
+  ON fencepost_outbox_state (accepted_at)
+  WHERE state = 'accepted' AND superseded_by IS NULL;
+
+CREATE INDEX fencepost_outbox_state_disputed
+  ON fencepost_outbox_state (item) WHERE disputed IS NOT NULL;
 
 -- How many items stand where, kept in the transactions that move them: a
 -- gauge must not scan the outbox.
@@ -351,6 +374,113 @@ CREATE TABLE fencepost_attempts (
 
 CREATE INDEX fencepost_attempts_fenced
   ON fencepost_attempts (item) WHERE fenced = 1;
+
+-- What people and reconcilers did beside the loop.
+CREATE TABLE fencepost_actions (
+  action        INTEGER PRIMARY KEY,
+  at            INTEGER NOT NULL,
+  item          INTEGER,
+  kind          TEXT    NOT NULL CHECK (kind <> ''),
+  actor         TEXT    NOT NULL CHECK (actor <> ''),
+  reason        TEXT    NOT NULL CHECK (reason <> ''),
+  evidence_kind TEXT    NOT NULL,
+  evidence      TEXT    NOT NULL,
+  from_state    TEXT    NOT NULL,
+  to_state      TEXT    NOT NULL,
+  detail        TEXT
+) STRICT;
+
+CREATE INDEX fencepost_actions_item
+  ON fencepost_actions (item, action) WHERE item IS NOT NULL;
+
+-- How far a counter was reported to a destination, whatever the mapping; item
+-- is the window on its way.
+CREATE TABLE fencepost_report_bounds (
+  exporter            TEXT    NOT NULL CHECK (exporter <> ''),
+  destination_account TEXT    NOT NULL,
+  mode                TEXT    NOT NULL,
+  tenant_key          TEXT    NOT NULL CHECK (tenant_key <> ''),
+  feature             TEXT    NOT NULL CHECK (feature <> ''),
+  period_start        INTEGER NOT NULL,
+  period_end          INTEGER NOT NULL,
+  acked               TEXT    NOT NULL,
+  staged_to           TEXT,
+  item                INTEGER,
+  updated_at          INTEGER NOT NULL,
+  PRIMARY KEY (exporter, destination_account, mode, tenant_key, feature, period_start),
+  CHECK ((staged_to IS NULL) = (item IS NULL))
+) STRICT, WITHOUT ROWID;
+
+-- The first period that durable events report; those before it belong to the
+-- counter.
+CREATE TABLE fencepost_cutovers (
+  tenant_key   TEXT    NOT NULL CHECK (tenant_key <> ''),
+  feature      TEXT    NOT NULL CHECK (feature <> ''),
+  durable_from INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, feature)
+) STRICT, WITHOUT ROWID;
+
+-- The hosts that live, and readings of their clocks beside ours. boottime is in
+-- nanoseconds.
+CREATE TABLE fencepost_hosts (
+  host            TEXT    PRIMARY KEY CHECK (host <> ''),
+  version         TEXT    NOT NULL,
+  started_at      INTEGER NOT NULL,
+  beat_at         INTEGER NOT NULL,
+  flushed_through INTEGER,
+  claims          INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE fencepost_clock_samples (
+  sample   INTEGER PRIMARY KEY,
+  host     TEXT    NOT NULL,
+  boot_id  TEXT    NOT NULL,
+  boottime INTEGER NOT NULL,
+  store_at INTEGER NOT NULL
+) STRICT;
+
+-- Who does what only one host does at a time. owner is empty once given up.
+CREATE TABLE fencepost_roles (
+  role  TEXT    PRIMARY KEY CHECK (role <> ''),
+  owner TEXT    NOT NULL,
+  until INTEGER NOT NULL,
+  fence INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Comparisons with a provider.
+CREATE TABLE fencepost_reconciliations (
+  run                 TEXT    PRIMARY KEY CHECK (run <> ''),
+  exporter            TEXT    NOT NULL,
+  destination_account TEXT    NOT NULL,
+  mode                TEXT    NOT NULL,
+  from_time           INTEGER NOT NULL,
+  to_time             INTEGER NOT NULL,
+  started_at          INTEGER NOT NULL,
+  finished_at         INTEGER,
+  error               TEXT    NOT NULL,
+  lines               INTEGER NOT NULL,
+  differing           INTEGER NOT NULL,
+  confirmed           INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX fencepost_reconciliations_started ON fencepost_reconciliations (started_at, run);
+
+CREATE TABLE fencepost_reconciliation_lines (
+  run        TEXT    NOT NULL,
+  line       INTEGER NOT NULL,
+  customer   TEXT    NOT NULL,
+  feature    TEXT    NOT NULL,
+  meter      TEXT    NOT NULL,
+  from_time  INTEGER NOT NULL,
+  to_time    INTEGER NOT NULL,
+  recorded   TEXT    NOT NULL,
+  reported   TEXT    NOT NULL,
+  provider   TEXT,
+  difference TEXT,
+  cause      TEXT    NOT NULL,
+  confirmed  INTEGER NOT NULL,
+  PRIMARY KEY (run, line)
+) STRICT, WITHOUT ROWID;
 
 -- History never changes after commit, whoever asks. Only retention removes:
 -- fencepost_pruning() is 1 on the adapter's connection while it does, and does
@@ -409,6 +539,22 @@ CREATE TRIGGER fencepost_attempts_no_delete BEFORE DELETE ON fencepost_attempts
 WHEN fencepost_pruning() IS NOT 1
 BEGIN SELECT RAISE(ABORT, 'fencepost_attempts is append-only'); END;
 
+CREATE TRIGGER fencepost_actions_no_update BEFORE UPDATE ON fencepost_actions
+BEGIN SELECT RAISE(ABORT, 'fencepost_actions is append-only'); END;
+CREATE TRIGGER fencepost_actions_no_delete BEFORE DELETE ON fencepost_actions
+BEGIN SELECT RAISE(ABORT, 'fencepost_actions is append-only'); END;
+
+CREATE TRIGGER fencepost_cutovers_no_update BEFORE UPDATE ON fencepost_cutovers
+BEGIN SELECT RAISE(ABORT, 'fencepost_cutovers is immutable'); END;
+CREATE TRIGGER fencepost_cutovers_no_delete BEFORE DELETE ON fencepost_cutovers
+BEGIN SELECT RAISE(ABORT, 'fencepost_cutovers is immutable'); END;
+
+CREATE TRIGGER fencepost_reconciliations_no_update BEFORE UPDATE ON fencepost_reconciliations
+WHEN OLD.finished_at IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'fencepost_reconciliations is immutable once finished'); END;
+CREATE TRIGGER fencepost_reconciliation_lines_no_update BEFORE UPDATE ON fencepost_reconciliation_lines
+BEGIN SELECT RAISE(ABORT, 'fencepost_reconciliation_lines is append-only'); END;
+
 -- A customer that was unknown at enqueue may be filled in, once.
 CREATE TRIGGER fencepost_outbox_items_no_update BEFORE UPDATE ON fencepost_outbox_items
 WHEN NOT (OLD.customer = '' AND NEW.customer <> ''
@@ -425,7 +571,8 @@ WHEN NOT (OLD.customer = '' AND NEW.customer <> ''
   AND NEW.event_seq IS OLD.event_seq
   AND NEW.feature = OLD.feature
   AND NEW.payload IS OLD.payload
-  AND NEW.created_at = OLD.created_at)
+  AND NEW.created_at = OLD.created_at
+  AND NEW.depends_on IS OLD.depends_on)
 BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_items is immutable'); END;
 CREATE TRIGGER fencepost_outbox_items_no_delete BEFORE DELETE ON fencepost_outbox_items
 WHEN fencepost_pruning() IS NOT 1
@@ -447,7 +594,7 @@ BEGIN SELECT RAISE(ABORT, 'fencepost_routes can only be retired'); END;
 CREATE TRIGGER fencepost_routes_no_delete BEFORE DELETE ON fencepost_routes
 BEGIN SELECT RAISE(ABORT, 'fencepost_routes is never deleted'); END;
 
--- What a subject is and how often it was leased never goes back.
+-- What a subject is, how it is told and how often it was leased never goes back.
 CREATE TRIGGER fencepost_outbox_state_fence BEFORE UPDATE ON fencepost_outbox_state
 WHEN NEW.item <> OLD.item
   OR NEW.subject_key <> OLD.subject_key
@@ -455,6 +602,8 @@ WHEN NEW.item <> OLD.item
   OR (OLD.first_attempt_at IS NOT NULL AND NEW.first_attempt_at IS NOT OLD.first_attempt_at)
   OR (OLD.first_unresolved_at IS NOT NULL AND NEW.first_unresolved_at IS NOT OLD.first_unresolved_at)
   OR NEW.unresolved < OLD.unresolved
+  OR (OLD.method IS NOT NULL AND NEW.method IS NOT OLD.method)
+  OR (OLD.superseded_by IS NOT NULL AND NEW.superseded_by IS NOT OLD.superseded_by)
 BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_state: a write-once column changed'); END;
 
 -- An item as one row, for people and tools.
@@ -468,6 +617,6 @@ SELECT i.item, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter,
        s.lease_owner, s.claimed_at, s.lease_expires_at, s.lease_token,
        s.unresolved, s.provider_ref, s.accepted_at, s.confirmed_at,
        s.confirmed_by, s.disputed, s.last_error, s.quarantine_reason,
-       s.settled_at, s.superseded_by
+       s.settled_at, s.superseded_by, i.depends_on, s.waits_for, s.method
 FROM fencepost_outbox_items AS i
 JOIN fencepost_outbox_state AS s ON s.item = i.item;

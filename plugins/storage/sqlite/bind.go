@@ -64,6 +64,14 @@ func (b *binder) int(v int64) *binder {
 	return b
 }
 
+// optInt binds NULL for zero.
+func (b *binder) optInt(v int64) *binder {
+	if v == 0 {
+		return b.null()
+	}
+	return b.int(v)
+}
+
 func (b *binder) ptrInt(v *int64) *binder {
 	if v == nil {
 		return b.null()
@@ -93,6 +101,22 @@ func (b *binder) optTime(v time.Time) *binder {
 		return b.null()
 	}
 	return b.time(v)
+}
+
+// ptrTime binds NULL for nil.
+func (b *binder) ptrTime(v *time.Time) *binder {
+	if v == nil {
+		return b.null()
+	}
+	return b.time(*v)
+}
+
+// before binds the instant that is so long before now, NULL for nil.
+func (b *binder) before(now time.Time, age *time.Duration) *binder {
+	if age == nil {
+		return b.null()
+	}
+	return b.time(now.Add(-*age))
 }
 
 func (b *binder) hash(v *storage.Hash) *binder {

@@ -33,6 +33,9 @@ func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (claim st
 		if err := cl.run(); err != nil {
 			return err
 		}
+		if err := cl.incarnation(); err != nil {
+			return err
+		}
 		claim = cl.claim
 		return cl.counts.write(c)
 	})
@@ -78,6 +81,18 @@ func (cl *claimer) run() error {
 		}
 	}
 	return cl.pending()
+}
+
+// incarnation raises the count of claims if anything was taken, in the
+// transaction that took it: a backup from before it is known by its count.
+func (cl *claimer) incarnation() (err error) {
+	if len(cl.claim.Items)+len(cl.claim.Exhausted) > 0 {
+		if err := cl.c.run(qClaimsRaise); err != nil {
+			return err
+		}
+	}
+	cl.claim.Incarnation, err = incarnation(cl.c)
+	return err
 }
 
 // full reports whether the claim has moved as many items as it may.
@@ -182,6 +197,7 @@ type claimRow struct {
 	storage.ClaimedItem
 	firstUnresolved time.Time
 	claimedAt       time.Time
+	dependsOn       int64
 }
 
 // take leases an item, or moves it to uncertain when it may not be sent again,
@@ -224,6 +240,9 @@ func (cl *claimer) take(id int64, expired bool) (bool, error) {
 	if it.Mapping, err = cl.mapping(it.Identity.MappingVersion); err != nil {
 		return false, err
 	}
+	if it.Original, err = originalItem(cl.c, it.dependsOn, cl.now); err != nil {
+		return false, err
+	}
 	cl.claim.Items = append(cl.claim.Items, it.ClaimedItem)
 	return true, nil
 }
@@ -234,11 +253,15 @@ func (cl *claimer) exhausted(it *claimRow) string {
 	if it.Attempts >= it.AttemptBudget {
 		return storage.CodeAttemptsExhausted
 	}
-	if !it.Unresolved || cl.req.Horizon == 0 {
+	if !it.Unresolved {
 		return ""
 	}
-	if it.firstUnresolved.IsZero() || cl.now.Sub(it.firstUnresolved) > cl.req.Horizon {
+	absent := it.firstUnresolved.IsZero()
+	if cl.req.Horizon > 0 && (absent || cl.now.Sub(it.firstUnresolved) > cl.req.Horizon) {
 		return storage.CodeHorizonPassed
+	}
+	if since := cl.req.TrustedSince; !since.IsZero() && (absent || it.firstUnresolved.Before(since)) {
+		return storage.CodeClockUntrusted
 	}
 	return ""
 }
@@ -271,6 +294,7 @@ func (cl *claimer) load(id int64) (it claimRow, err error) {
 		it.FirstAttemptAt, it.claimedAt, it.LeaseToken = r.time(), r.time(), r.int()
 		it.Identity = r.identity()
 		it.Digest, it.Customer, it.Payload = r.hash(), r.text(), r.json()
+		it.dependsOn, it.Method = r.int(), r.text()
 		if hasEvent := r.bool(); hasEvent {
 			it.Event = r.event()
 		}

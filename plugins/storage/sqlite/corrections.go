@@ -254,7 +254,14 @@ func (r *corrector) write(ctx context.Context, c *conn, original storage.Event, 
 	if err := rec.writeDeltas(c); err != nil {
 		return err
 	}
-	return rec.writeItems(c)
+	if err := rec.writeItems(c); err != nil {
+		r.res.Stale, err = staleItems(err)
+		if r.res.Stale != nil {
+			r.res = storage.CorrectResult{Stale: r.res.Stale}
+		}
+		return err
+	}
+	return nil
 }
 
 // replace records the event that takes the original's place. One that is there

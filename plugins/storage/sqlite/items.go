@@ -2,23 +2,26 @@ package sqlite
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 // LoadItem returns one item with its payload and attempts, or not_found.
 func (a *Adapter) LoadItem(ctx context.Context, id int64) (d storage.ItemDetail, err error) {
 	err = a.read(ctx, "load item", func(c *conn) (err error) {
-		d, err = loadItem(c, id)
+		d, err = loadItem(c, id, a.now())
 		return err
 	})
 	return d, err
 }
 
-func loadItem(c *conn, id int64) (d storage.ItemDetail, err error) {
+func loadItem(c *conn, id int64, now time.Time) (d storage.ItemDetail, err error) {
 	var seq int64
 	found, err := c.bind(qItem).int(id).one(func(r *row) {
 		d.Item = r.item()
@@ -47,6 +50,14 @@ func loadItem(c *conn, id int64) (d storage.ItemDetail, err error) {
 		d.Attempts = append(d.Attempts, r.attempt())
 		return nil
 	})
+	if err != nil {
+		return d, err
+	}
+	if d.Original, err = originalItem(c, d.Item.DependsOn, now); err != nil {
+		return d, err
+	}
+	page, err := listActions(c, storage.ActionQuery{ItemID: id, Limit: maxRows})
+	d.Actions = page.Actions
 	return d, err
 }
 
@@ -65,6 +76,7 @@ func (r *row) item() (it storage.Item) {
 	r.decode(&it.LastError)
 	it.QuarantineReason, it.SettledAt = r.text(), r.time()
 	it.SupersededBy, it.CreatedAt = r.int(), r.time()
+	it.Method, it.DependsOn, it.Waits = r.text(), r.int(), r.bool()
 	return it
 }
 
@@ -84,25 +96,39 @@ func (a *Adapter) ListItems(ctx context.Context, q storage.ItemQuery) (page stor
 	if err := checkLimit(q.Limit); err != nil {
 		return page, fmt.Errorf("%s: %w", op, err)
 	}
+	if len(q.Digests) > maxDigests {
+		return page, fmt.Errorf("%s: %w", op, sdk.Invalid("digests", "at most 100"))
+	}
 	err = a.read(ctx, op, func(c *conn) (err error) {
-		page, err = listItems(c, q)
+		page, err = listItems(c, q, a.now())
 		return err
 	})
 	return page, err
 }
 
-func listItems(c *conn, q storage.ItemQuery) (storage.ItemPage, error) {
+// maxDigests is the largest number of identities of one query.
+const maxDigests = 100
+
+func listItems(c *conn, q storage.ItemQuery, now time.Time) (storage.ItemPage, error) {
 	page := storage.ItemPage{Items: []storage.Item{}, Next: q.After}
 	statement, err := itemsStatement(c, q)
 	if err != nil {
 		return page, err
 	}
-	err = c.bind(statement).int(q.After).int(int64(q.Limit) + 1).optText(string(q.State)).
+	var acceptedBefore time.Time
+	if q.Unconfirmed > 0 {
+		acceptedBefore = now.Add(-q.Unconfirmed)
+	}
+	b := c.bind(statement).int(q.After).int(int64(q.Limit) + 1).optText(string(q.State)).
 		optText(q.Tenant).optText(q.Exporter).optText(q.Feature).optText(q.Reason).optText(q.SubjectRef).
-		each(func(r *row) error {
-			page.Items = append(page.Items, r.item())
-			return nil
-		})
+		optText(q.Account).optText(q.Mode).bool(q.Open).bool(q.Disputed).optTime(acceptedBefore)
+	if statement == qItemsOfDigest {
+		b.text(digestList(q.Digests))
+	}
+	err = b.each(func(r *row) error {
+		page.Items = append(page.Items, r.item())
+		return nil
+	})
 	if err != nil {
 		return storage.ItemPage{}, err
 	}
@@ -115,9 +141,22 @@ func listItems(c *conn, q storage.ItemQuery) (storage.ItemPage, error) {
 	return page, nil
 }
 
+// digestList is a JSON array of digests in hex.
+func digestList(digests []storage.Hash) string {
+	all := make([]string, len(digests))
+	for i := range digests {
+		all[i] = hex.EncodeToString(digests[i][:])
+	}
+	b, _ := json.Marshal(all) //nolint:errchkjson // of strings it does not fail
+	return string(b)
+}
+
 // itemsStatement picks the statement that has an index for q: what needs a
 // human is few among many, and so are the items of one event.
 func itemsStatement(c *conn, q storage.ItemQuery) (query, error) {
+	if len(q.Digests) > 0 {
+		return qItemsOfDigest, nil
+	}
 	if q.SubjectRef != "" && q.Tenant != "" {
 		isEvent, err := c.bind(qEventDedupe).text(q.Tenant).text(q.SubjectRef).one(func(*row) {})
 		if isEvent || err != nil {
@@ -146,7 +185,7 @@ func (a *Adapter) OutboxStats(ctx context.Context) (stats storage.OutboxStats, e
 		if err != nil {
 			return err
 		}
-		if _, err := c.bind(qFencedAttempts).one(func(r *row) { stats.FencedAttempts = r.int() }); err != nil {
+		if err := a.gauges(c, &stats); err != nil {
 			return err
 		}
 		for _, n := range stats.Counts {
@@ -157,6 +196,22 @@ func (a *Adapter) OutboxStats(ctx context.Context) (stats storage.OutboxStats, e
 		return nil
 	})
 	return stats, err
+}
+
+// gauges counts what is not a count of a state.
+func (a *Adapter) gauges(c *conn, stats *storage.OutboxStats) error {
+	if _, err := c.bind(qFencedAttempts).one(func(r *row) { stats.FencedAttempts = r.int() }); err != nil {
+		return err
+	}
+	if _, err := c.bind(qDisputed).one(func(r *row) { stats.Disputed = r.int() }); err != nil {
+		return err
+	}
+	var accepted time.Time
+	found, err := c.bind(qOldestAccepted).one(func(r *row) { accepted = r.time() })
+	if err == nil && found {
+		stats.OldestAccepted = max(a.now().Sub(accepted), 0)
+	}
+	return err
 }
 
 func (a *Adapter) oldestPending(c *conn, from int64, generation uint64, stats *storage.OutboxStats) error {

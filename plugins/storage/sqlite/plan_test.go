@@ -22,7 +22,15 @@ func TestPlans(t *testing.T) {
 		qClaimLease:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
 		qClaimExhaust:         "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
 		qMove:                 "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
-		qMoveMapped:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?) | SCALAR SUBQUERY 1 | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
+		qMoveFull:             "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?) | SCALAR SUBQUERY 1 | SEARCH i USING INTEGER PRIMARY KEY (rowid=?) | SCALAR SUBQUERY 2 | SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
+		qDependents:           "SEARCH i USING COVERING INDEX fencepost_outbox_items_dependent (depends_on=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
+		qDependency:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
+		qDependentMove:        "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
+		qOriginal:             "SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?) | SCALAR SUBQUERY 1 | SEARCH d USING COVERING INDEX fencepost_outbox_items_dependent (depends_on=?) | SEARCH t USING INTEGER PRIMARY KEY (rowid=?)",
+		qActionsOfItem:        "SEARCH fencepost_actions USING INDEX fencepost_actions_item (item=? AND action>?)",
+		qItemsOfDigest:        "SEARCH i USING INDEX sqlite_autoindex_fencepost_outbox_items_1 (digest=?) | LIST SUBQUERY 1 | SCAN json_each VIRTUAL TABLE INDEX 1: | CREATE BLOOM FILTER | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | USE TEMP B-TREE FOR ORDER BY",
+		qDisputed:             "SCAN fencepost_outbox_state USING INDEX fencepost_outbox_state_disputed",
+		qOldestAccepted:       "SEARCH fencepost_outbox_state USING INDEX fencepost_outbox_state_accepted (accepted_at>?)",
 		qMoveBefore:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
 		qEventDedupe:          "SEARCH fencepost_events USING INDEX sqlite_autoindex_fencepost_events_1 (tenant_key=? AND event_id=?)",
 		qReceiptDedupe:        "SEARCH fencepost_cloudevents USING PRIMARY KEY (tenant_key=? AND receipt_id=?)",
@@ -85,7 +93,7 @@ func TestNoEphemeralTables(t *testing.T) {
 	for _, q := range []query{
 		qEventInsert, qEventDedupe, qReceiptInsert, qReceiptDedupe, qTotalAdd, qTotalExist, qTotalMove,
 		qBucketAdd, qCorrectionInsert, qTombstone, qItemInsert, qStateInsert,
-		qClaimRow, qClaimLease, qClaimExhaust, qMove, qMoveMapped, qMoveBefore, qAttemptInsert,
+		qClaimRow, qClaimLease, qClaimExhaust, qMove, qMoveFull, qDependents, qDependency, qDependentMove, qOriginal, qMoveBefore, qAttemptInsert,
 	} {
 		for _, op := range explain(t, w, "EXPLAIN ", q, 1) {
 			if op == "OpenEphemeral" || op == "SorterOpen" || op == "OpenAutoindex" {

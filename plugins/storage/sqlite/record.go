@@ -169,7 +169,8 @@ func (r *recorder) run(ctx context.Context, c *conn) (storage.RecordResult, erro
 		return r.res, err
 	}
 	if err := r.writeItems(c); err != nil {
-		return r.res, err
+		stale, err := staleItems(err)
+		return storage.RecordResult{Stale: stale}, err
 	}
 	return r.res, fault.Point(ctx, "r6")
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
@@ -47,6 +46,11 @@ func (r *recorder) writeItems(c *conn) error {
 		return err
 	}
 	for _, it := range r.items {
+		if moved, err := dependencyMoved(c, it.new.DependsOn); err != nil || moved {
+			return cmp.Or(err, errItemsMoved)
+		}
+	}
+	for _, it := range r.items {
 		inserted, err := r.item(c, it, last+1)
 		if err != nil {
 			return err
@@ -65,50 +69,23 @@ func (r *recorder) writeItems(c *conn) error {
 // carries the key that decides whether the subject may be sent at all.
 func (r *recorder) item(c *conn, it itemOf, id int64) (bool, error) {
 	n := it.new
-	state, next, settled := storage.Pending, r.now, time.Time{}
-	if n.QuarantineReason != "" {
-		state, next = storage.Quarantined, time.Time{}
+	p := itemPlace{id: id, seq: it.seq, feature: it.feature, now: r.now}
+	inserted, err := insertItem(c, n, p, r.counts)
+	if err != nil || inserted {
+		return inserted, err
 	}
-	if n.Settled {
-		settled = r.now
-	}
-	rows, err := c.bind(qStateInsert).int(id).int(n.RouteID).hash(&n.SubjectKey).text(n.SerialKey).
-		text(string(state)).int(int64(n.AttemptBudget)).optTime(next).optText(n.QuarantineReason).
-		optTime(settled).run()
-	if err != nil {
-		return false, err
-	}
-	if rows == 0 {
-		return false, r.standing(c, n)
-	}
-	rows, err = r.insertItem(c, it, id)
-	if err != nil {
-		return false, err
-	}
-	if rows == 0 { // the identity exists, superseded: the moving row goes again
-		_, err := c.bind(qStateDelete).int(id).run()
-		return false, err
-	}
-	r.counts.add(n.RouteID, state, 1, !n.Settled)
-	return true, nil
-}
-
-func (r *recorder) insertItem(c *conn, it itemOf, id int64) (int, error) {
-	n := it.new
-	return c.bind(qItemInsert).int(id).text(n.Identity.Tenant).text(string(n.Identity.SubjectKind)).
-		text(n.Identity.SubjectRef).text(n.Identity.Exporter).text(n.Identity.Account).
-		text(n.Identity.Mode).text(n.Identity.MappingVersion).hash(&n.Digest).int(n.RouteID).
-		int(it.seq).text(it.feature).text(n.Customer).json(n.Payload).time(r.now).run()
+	return false, r.standing(c, n)
 }
 
 // standing counts an item whose subject is sendable already, unless it is the
 // very same item.
 func (r *recorder) standing(c *conn, n *storage.NewItem) error {
 	var digest storage.Hash
-	if _, err := c.bind(qStateBySubject).hash(&n.SubjectKey).one(func(row *row) { digest = row.hash() }); err != nil {
+	found, err := c.bind(qStateBySubject).hash(&n.SubjectKey).one(func(row *row) { digest = row.hash() })
+	if err != nil {
 		return err
 	}
-	if digest != n.Digest {
+	if found && digest != n.Digest {
 		r.res.Superseded++
 	}
 	return nil
@@ -146,6 +123,14 @@ func (d countDeltas) open(route int64, state storage.ItemState, open bool, n int
 	v := d[k]
 	v.open += n
 	d[k] = v
+}
+
+// moved notes that one item went from one state to another.
+func (d countDeltas) moved(route int64, from storage.ItemState, wasOpen bool, to storage.ItemState, isOpen bool) {
+	d.add(route, from, -1, false)
+	d.add(route, to, 1, false)
+	d.open(route, from, wasOpen, -1)
+	d.open(route, to, isOpen, 1)
 }
 
 func (d countDeltas) write(c *conn) error {

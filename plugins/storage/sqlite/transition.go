@@ -57,6 +57,14 @@ func checkMoves(moves []storage.Transition) error {
 			return sdk.Invalid("set.state", "one of the seven states").At(i)
 		case m.Set.State == storage.Leased && m.Expect.State != storage.Leased:
 			return sdk.Invalid("set.state", "leased comes from Claim only").At(i)
+		case m.Waiting != nil && m.Waiting.State != storage.Pending && m.Waiting.State != storage.Quarantined:
+			return sdk.Invalid("waiting.state", "pending or quarantined").At(i)
+		}
+		if m.Action == nil {
+			continue
+		}
+		if e := checkAction(m.Action); e != nil {
+			return e.At(i)
 		}
 	}
 	return nil
@@ -83,14 +91,10 @@ func (m *mover) move(t *storage.Transition) (rows int, err error) {
 	}
 	if changed {
 		rows = 1
-		isOpen := wasOpen
-		if t.Set.Settled != nil {
-			isOpen = !*t.Set.Settled
+		m.counts.moved(route, t.Expect.State, wasOpen, t.Set.State, openAfter(wasOpen, t.Set.Settled))
+		if err := m.beside(t); err != nil {
+			return 0, err
 		}
-		m.counts.add(route, t.Expect.State, -1, false)
-		m.counts.add(route, t.Set.State, 1, false)
-		m.counts.open(route, t.Expect.State, wasOpen, -1)
-		m.counts.open(route, t.Set.State, isOpen, 1)
 	}
 	if t.Attempt != nil {
 		err = m.append(t, !changed)
@@ -98,8 +102,37 @@ func (m *mover) move(t *storage.Transition) (rows int, err error) {
 	return rows, err
 }
 
+// openAfter reports whether an item is open once settled was applied to it.
+func openAfter(wasOpen bool, settled *bool) bool {
+	if settled == nil {
+		return wasOpen
+	}
+	return !*settled
+}
+
+// beside writes what goes with a change of the row: a customer that is known
+// now, what it means for the items that depend on this one, and who did it.
+func (m *mover) beside(t *storage.Transition) error {
+	if t.Set.Customer != nil {
+		if _, err := m.c.bind(qItemCustomer).int(t.ItemID).text(*t.Set.Customer).run(); err != nil {
+			return err
+		}
+	}
+	if t.Waiting != nil || t.Dependents != nil {
+		if err := m.dependents(t); err != nil {
+			return err
+		}
+	}
+	if t.Action == nil {
+		return nil
+	}
+	action := *t.Action
+	action.ItemID = t.ItemID
+	return appendAction(m.c, &action, m.now)
+}
+
 // update is the one conditional statement; it reports whether it changed the
-// row.
+// row. What the loop itself writes is a shorter one.
 func (m *mover) update(t *storage.Transition) (bool, error) {
 	s := &t.Set
 	var next, accepted, confirmed time.Time
@@ -119,19 +152,41 @@ func (m *mover) update(t *storage.Transition) (bool, error) {
 			return false, err
 		}
 	}
-	statement := qMove
-	if t.Expect.MappingVersion != nil {
-		statement = qMoveMapped
+	statement, short := qMove, isShort(t)
+	if !short {
+		statement = qMoveFull
 	}
 	b := m.c.bind(statement).int(t.ItemID).text(string(s.State)).optTime(next).bool(s.ReturnAttempt).
 		bool(s.MarkUnresolved).ptrText(s.ProviderRef).optTime(accepted).optTime(confirmed).
 		ptrText(s.ConfirmedBy).json(lastError).ptrText(s.QuarantineReason).ptrBool(s.Settled).time(m.now).
 		text(string(t.Expect.State)).ptrInt(t.Expect.LeaseToken).ptrBool(t.Expect.Unresolved)
-	if t.Expect.MappingVersion != nil {
-		b.text(*t.Expect.MappingVersion)
+	if !short {
+		m.bindRest(b, t)
 	}
 	rows, err := b.run()
 	return rows == 1, err
+}
+
+// isShort reports whether a transition is made of what the loop writes.
+func isShort(t *storage.Transition) bool {
+	rest, set := t.Expect, t.Set
+	rest.State, rest.LeaseToken, rest.Unresolved = "", nil, nil
+	return rest == storage.Expect{} && set.AddBudget == 0 && set.Disputed == nil && set.Method == nil &&
+		set.Customer == nil && !set.Release && !set.ClearQuarantine
+}
+
+// bindRest binds what only the long statement has. A bound of time is the
+// instant that it means now.
+func (m *mover) bindRest(b *binder, t *storage.Transition) {
+	e, s := &t.Expect, &t.Set
+	b.int(int64(s.AddBudget)).ptrText(s.Disputed).ptrText(s.Method).ptrText(s.Customer).ptrText(s.SerialKey).
+		bool(s.Release).bool(s.ClearQuarantine).ptrBool(e.Settled)
+	if e.Attempts != nil {
+		b.int(int64(*e.Attempts))
+	} else {
+		b.null()
+	}
+	b.before(m.now, e.QuietFor).before(m.now, e.Within).ptrTime(e.TrustedSince).ptrText(e.MappingVersion)
 }
 
 // append writes a line of the log. The item is the transition's.
