@@ -168,9 +168,11 @@ type replay struct {
 	store   storage.ProjectionStore
 	keep    storage.ProjectionKeeper
 	stream  storage.EventStreamer
-	built   buildSettings
-	routes  *routeView
-	at      ReplayProgress
+	// fold adds events up in the store; nil where the store cannot.
+	fold   storage.ProjectionFolder
+	built  buildSettings
+	routes *routeView
+	at     ReplayProgress
 }
 
 func (e *Engine) newReplay(o ReplayOptions) (*replay, error) {
@@ -185,6 +187,7 @@ func (e *Engine) newReplay(o ReplayOptions) (*replay, error) {
 	if r.stream, err = need[storage.EventStreamer](e.cfg.Store, storage.EventStreaming); err != nil {
 		return nil, err
 	}
+	r.fold, _ = e.cfg.Store.(storage.ProjectionFolder)
 	return r, nil
 }
 

@@ -17,23 +17,54 @@ func (r *replay) scan(ctx context.Context) (bool, error) {
 		if r.options.MaxBatches > 0 && r.at.Batches >= r.options.MaxBatches {
 			return true, nil
 		}
-		events, err := r.read(ctx)
+		next := r.send
+		if r.fold != nil {
+			next = r.foldNext
+		}
+		done, err := next(ctx)
 		if err != nil {
 			return false, err
 		}
-		batch := r.add(events)
-		_, err = bounded(ctx, r, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, r.store.WriteProjection(ctx, batch)
-		})
-		if err != nil {
-			return false, r.explain(ctx, fmt.Errorf("write: %w", err))
-		}
-		r.at.Cursor = batch.Cursor
-		r.at.Scanned += int64(len(events))
+		r.at.Cursor = done.Cursor
+		r.at.Scanned += done.Events
 		r.at.Batches++
 		r.tell()
 	}
 	return false, nil
+}
+
+// foldNext lets the store add the next events up.
+func (r *replay) foldNext(ctx context.Context) (storage.ProjectionFolded, error) {
+	f := storage.ProjectionFold{
+		Generation: r.at.Generation, After: r.at.Cursor, Limit: r.options.BatchSize,
+		Signed: r.engine.signedFeatures(r.routes), Buckets: make(map[string][]string, len(r.built.Features)),
+	}
+	for name, b := range r.built.Features {
+		f.Buckets[name] = b.Dimensions
+	}
+	done, err := bounded(ctx, r, func(ctx context.Context) (storage.ProjectionFolded, error) {
+		return r.fold.FoldProjection(ctx, f)
+	})
+	if err != nil {
+		return done, r.explain(ctx, fmt.Errorf("fold: %w", err))
+	}
+	return done, nil
+}
+
+// send reads the next events and writes what they add up to.
+func (r *replay) send(ctx context.Context) (storage.ProjectionFolded, error) {
+	events, err := r.read(ctx)
+	if err != nil {
+		return storage.ProjectionFolded{}, err
+	}
+	batch := r.add(events)
+	_, err = bounded(ctx, r, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.store.WriteProjection(ctx, batch)
+	})
+	if err != nil {
+		return storage.ProjectionFolded{}, r.explain(ctx, fmt.Errorf("write: %w", err))
+	}
+	return storage.ProjectionFolded{Cursor: batch.Cursor, Events: int64(len(events))}, nil
 }
 
 // read returns the next events to scan, one at least. A store shows no event
@@ -133,4 +164,20 @@ func bucketDelta(f builtFeature, ev storage.Event) storage.BucketDelta {
 		d.Min, d.Max = &ev.Quantity, &ev.Quantity
 	}
 	return d
+}
+
+// signedFeatures names the features that take negative quantities.
+func (e *Engine) signedFeatures(routes *routeView) []string {
+	var names []string
+	for name, f := range routes.features {
+		if f.Signed {
+			names = append(names, name)
+		}
+	}
+	for name, f := range e.cfg.Features {
+		if _, stored := routes.features[name]; !stored && f.Signed {
+			names = append(names, name)
+		}
+	}
+	return names
 }

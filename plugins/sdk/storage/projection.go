@@ -50,6 +50,41 @@ type ProjectionStore interface {
 	ActivateProjection(ctx context.Context, generation int64) (ProjectionState, error)
 }
 
+// ProjectionFolder is a part of projection_generations that an adapter may lack:
+// it adds events up where they are, instead of sending each of them to be added
+// up. A caller asks for it by type assertion, and scans with StreamEvents and
+// WriteProjection where it is missing.
+type ProjectionFolder interface {
+	// FoldProjection adds the events after f.After, at most f.Limit of them
+	// and none beyond the watermark, to the building generation and moves its
+	// cursor, in one transaction. The build is then as WriteProjection leaves
+	// it that was given the deltas of these events, and is refused for the
+	// same reasons. When there are fewer than f.Limit the cursor goes to the
+	// watermark: that was read while nothing was in flight, so no event can
+	// appear below it any more.
+	FoldProjection(ctx context.Context, f ProjectionFold) (ProjectionFolded, error)
+}
+
+// ProjectionFold says which events to add up, and how.
+type ProjectionFold struct {
+	Generation int64
+	// After is where the cursor must be, and below the watermark.
+	After int64
+	// Limit is 1 to 100000.
+	Limit int
+	// Signed names the features whose totals may be below zero.
+	Signed []string
+	// Buckets names the features that have buckets, and of each the
+	// dimensions that its buckets keep, in any order.
+	Buckets map[string][]string
+}
+
+// ProjectionFolded says where the cursor went and how many events it passed.
+type ProjectionFolded struct {
+	Cursor int64
+	Events int64
+}
+
 // ProjectionKeeper is the part of projection_generations that looks after what
 // was built.
 type ProjectionKeeper interface {

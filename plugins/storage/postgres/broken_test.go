@@ -48,6 +48,12 @@ func flaws() []flaw {
 		{name: "absolute projection write", finds: "projection/batches-add", spoil: func(t *testing.T, s statements) {
 			swap(t, s, "projection_move", "quantity = t.quantity + d.quantity", "quantity = d.quantity")
 		}},
+		{name: "folds beyond the watermark", finds: "projection/fold-is-scan-and-write", spoil: func(t *testing.T, s statements) {
+			swap(t, s, "projection_fold", "seq <= $2", "seq <= $2 + 1")
+		}},
+		{name: "folds buckets across a seal", finds: "projection/fold-is-scan-and-write", spoil: func(t *testing.T, s statements) {
+			swap(t, s, "projection_fold_buckets", "e.kept, e.seals\n", "e.kept\n")
+		}},
 		{name: "stream by id", finds: "stream/by-insertion-order", spoil: func(t *testing.T, s statements) {
 			swap(t, s, "events_after", "ORDER BY seq", "ORDER BY event_id")
 		}},

@@ -123,9 +123,11 @@ func scan(ctx context.Context, a *Adapter, st storage.ProjectionState, limit int
 }
 
 // replay scans, drains and activates the build that exists. after runs after
-// every commit of its own.
+// every commit of its own. Each second step is folded by the server.
 func replay(ctx context.Context, a *Adapter, size int, after func() error) error {
-	for {
+	model := []string{"model"}
+	kept := map[string][]string{"tokens": model, "calls": model, "f0": model, "f1": model, "f2": model}
+	for step := 0; ; step++ {
 		st, err := a.ProjectionState(ctx)
 		if err != nil {
 			return err
@@ -137,7 +139,12 @@ func replay(ctx context.Context, a *Adapter, size int, after func() error) error
 		if !more {
 			break
 		}
-		if err := a.WriteProjection(ctx, b); err != nil {
+		if step%2 == 0 {
+			err = a.WriteProjection(ctx, b)
+		} else {
+			_, err = a.FoldProjection(ctx, storage.ProjectionFold{Generation: st.Building, After: st.Cursor, Limit: size, Buckets: kept})
+		}
+		if err != nil {
 			return err
 		}
 		if err := after(); err != nil {

@@ -123,6 +123,7 @@ const (
 	flawUnresolvedLost
 	flawActivatesUndrained
 	flawPrunesCorrections
+	flawFoldsBeyond
 )
 
 func (f flaw) has(g flaw) bool { return f&g != 0 }
