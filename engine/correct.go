@@ -207,7 +207,8 @@ func (c *correcting) request(ctx context.Context) (storage.CorrectRequest, error
 	}
 	req.Items = outbox.BuildCorrectionItems(outbox.Corrected{
 		Correction: storage.EventKey{Tenant: c.event.Tenant, EventID: c.event.EventID},
-		Effect:     effect, Original: of, Items: found.Items, AttemptBudget: c.engine.cfg.AttemptBudget,
+		Effect:     effect, Original: of, Items: found.Items, Manifests: c.engine.cfg.Manifests,
+		AttemptBudget: c.engine.cfg.AttemptBudget,
 	})
 	stored := req.Event
 	stored.Feature, stored.OccurredAt, stored.Dimensions = of.Feature, of.OccurredAt, of.Dimensions

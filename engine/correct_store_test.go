@@ -301,7 +301,7 @@ func TestCorrectionItemsWait(t *testing.T) {
 		}
 		of, cor := page.Items[0], page.Items[1]
 		if cor.Identity.SubjectKind != storage.SubjectCorrection || cor.Identity.SubjectRef != "c1" || cor.Identity.MappingVersion != of.Identity.MappingVersion ||
-			cor.Customer != "cus_old" || cor.RouteID != of.RouteID || cor.State != storage.Quarantined || cor.QuarantineReason != "correction_unsupported" || !cor.SettledAt.IsZero() {
+			cor.Customer != "cus_old" || cor.RouteID != of.RouteID || cor.State != storage.Pending || cor.QuarantineReason != "" || !cor.SettledAt.IsZero() || !cor.Waits || cor.DependsOn != of.ItemID {
 			t.Errorf("%+v", cor)
 		}
 		detail, err := st.LoadItem(t.Context(), cor.ItemID)

@@ -152,7 +152,7 @@ func TestCorrectionAsAskedOfTheStore(t *testing.T) {
 	if len(req.Items) != 2 {
 		t.Fatalf("%d items, want 2", len(req.Items))
 	}
-	for i, want := range []string{"correction_unsupported", "original_not_charged"} {
+	for i, want := range []string{"", "original_not_charged"} {
 		it := req.Items[i]
 		if it.QuarantineReason != want || it.Settled || it.RouteID != 3 || it.Customer != "cus_1" || it.SerialKey != "key" {
 			t.Errorf("item %d: %+v", i, it)
@@ -160,7 +160,11 @@ func TestCorrectionAsAskedOfTheStore(t *testing.T) {
 		if it.Identity.SubjectKind != storage.SubjectCorrection || it.Identity.SubjectRef != "cor_1" || it.Identity.MappingVersion != "v1" {
 			t.Errorf("item %d: identity %+v", i, it.Identity)
 		}
-		const payload = `{"feature":"tokens","value":"-2.5","timestamp":"2026-11-30T11:00:00Z","period_start":"2026-11-30T00:00:00Z","period_end":"2026-12-01T00:00:00Z"}`
+		if of := correctable("10", "0").Items[i]; it.DependsOn == nil || it.DependsOn.ItemID != of.ItemID || it.DependsOn.State != of.State || it.DependsOn.Wait != (want == "") {
+			t.Errorf("item %d: depends on %+v", i, it.DependsOn)
+		}
+		const payload = `{"feature":"tokens","value":"-2.5","timestamp":"2026-11-30T11:00:00Z","period_start":"2026-11-30T00:00:00Z","period_end":"2026-12-01T00:00:00Z",` +
+			`"corrects":{"identifier":"fencepost_0000000000000000000000000000000000000000000000000000000000000000","value":"10"}}`
 		if string(it.Payload) != payload {
 			t.Errorf("item %d: payload %s", i, it.Payload)
 		}

@@ -79,6 +79,7 @@ func manifest() exporter.Manifest {
 		Name: "stripe", IdentifierMaxLength: 100, WindowPast: 35 * 24 * time.Hour, WindowFuture: 5 * time.Minute,
 		Values:   exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true},
 		SerialBy: []string{"customer", "event_name"}, MappingKeys: []string{"event_name"},
+		Corrections: exporter.CorrectCancel, CancelWithin: 23 * time.Hour,
 	}
 }
 

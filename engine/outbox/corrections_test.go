@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -22,21 +23,21 @@ func TestBuildCorrectionItems(t *testing.T) {
 		change func(*storage.Item)
 		want   Reason
 	}{
-		"pending":     {storage.Pending, nil, ReasonCorrectionUnsupported},
-		"leased":      {storage.Leased, nil, ReasonCorrectionUnsupported},
-		"accepted":    {storage.Accepted, settled, ReasonCorrectionUnsupported},
-		"confirmed":   {storage.Confirmed, settled, ReasonCorrectionUnsupported},
-		"uncertain":   {storage.Uncertain, nil, ReasonCorrectionUnsupported},
-		"quarantined": {storage.Quarantined, func(i *storage.Item) { i.QuarantineReason = "no_customer" }, ReasonCorrectionUnsupported},
+		"pending":     {storage.Pending, nil, ReasonNone},
+		"leased":      {storage.Leased, nil, ReasonNone},
+		"accepted":    {storage.Accepted, settled, ReasonNone},
+		"confirmed":   {storage.Confirmed, settled, ReasonNone},
+		"uncertain":   {storage.Uncertain, nil, ReasonNone},
+		"quarantined": {storage.Quarantined, func(i *storage.Item) { i.QuarantineReason = "no_customer" }, ReasonNone},
 		"no candidate": {storage.Quarantined, func(i *storage.Item) {
 			i.QuarantineReason, i.SettledAt = "period_buffered", noon
 		}, ReasonOriginalIneligible},
-		"a candidate after all": {storage.Pending, func(i *storage.Item) { i.QuarantineReason = "period_buffered" }, ReasonCorrectionUnsupported},
+		"a candidate after all": {storage.Pending, func(i *storage.Item) { i.QuarantineReason = "period_buffered" }, ReasonNone},
 		"rejected":              {storage.Rejected, nil, ReasonOriginalNotCharged},
 		"given up":              {storage.Uncertain, settled, ReasonOriginalNotCharged},
 		"abandoned":             {storage.Quarantined, settled, ReasonOriginalNotCharged},
 	} {
-		of := storage.Item{Identity: sample("req_1", noon).Identity, RouteID: 7, Customer: "cus_1", SerialKey: "s", State: tc.state, Attempts: 3, LeaseToken: 9}
+		of := storage.Item{ItemID: 5, Digest: storage.Hash{9}, Identity: sample("req_1", noon).Identity, RouteID: 7, Customer: "cus_1", SerialKey: "s", State: tc.state, Attempts: 3, LeaseToken: 9}
 		if tc.change != nil {
 			tc.change(&of)
 		}
@@ -50,6 +51,10 @@ func TestBuildCorrectionItems(t *testing.T) {
 		want := []storage.NewItem{{
 			Identity: identity, Digest: digest, SubjectKey: SubjectKey(identity), RouteID: 7, SerialKey: "s", Customer: "cus_1",
 			QuarantineReason: string(tc.want), AttemptBudget: 20,
+			DependsOn: &storage.Dependency{
+				ItemID: 5, State: tc.state, Settled: !of.SettledAt.IsZero(),
+				Wait: tc.want == ReasonNone && tc.state != storage.Accepted && tc.state != storage.Confirmed,
+			},
 		}}
 		var payload []byte
 		if len(got) == 1 {
@@ -61,6 +66,10 @@ func TestBuildCorrectionItems(t *testing.T) {
 		// The stored payload is what an exporter will get: the original's
 		// feature and time, and the effect.
 		item, err := Payload(storage.ClaimedItem{Identity: identity, Digest: digest, Payload: payload})
+		corrects := exporter.Corrects{Identifier: IdentifierOf(storage.Hash{9}), Value: "12.5"}
+		if item.Corrects == nil || *item.Corrects != corrects {
+			t.Errorf("%s: corrects %+v", name, item.Corrects)
+		}
 		if err != nil || item.Value != "-2.5" || !item.Timestamp.Equal(event.OccurredAt) || item.Feature != event.Feature || item.Kind != "correction" {
 			t.Errorf("%s: payload %+v, %v", name, item, err)
 		}

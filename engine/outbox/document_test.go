@@ -26,7 +26,7 @@ func TestDocument(t *testing.T) {
 	}
 	want := string(raw)
 	for name, table := range map[string]string{
-		"transitions": transitionTable(), "outcomes": outcomeTables(), "reasons": reasonTable(),
+		"transitions": ruleTable(Table()), "marks": ruleTable(Marks()), "outcomes": outcomeTables(), "reasons": reasonTable(),
 	} {
 		begin, end := "<!-- table "+name+" -->\n", "<!-- end "+name+" -->"
 		before, rest, ok := strings.Cut(want, begin)
@@ -47,10 +47,10 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-func transitionTable() string {
+func ruleTable(rules []Rule) string {
 	var b strings.Builder
 	b.WriteString("| rule | from | to | trigger | holds only if | otherwise |\n|---|---|---|---|---|---|\n")
-	for _, r := range Table() {
+	for _, r := range rules {
 		from := string(r.From)
 		if r.From == NoState {
 			from = "–"

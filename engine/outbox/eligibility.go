@@ -36,8 +36,9 @@ const (
 	ReasonProviderRefused         Reason = CodeProviderRefused
 
 	// Of corrections, decided from their original's item.
-	ReasonOriginalNotCharged    Reason = "original_not_charged"
-	ReasonCorrectionUnsupported Reason = "correction_unsupported"
+	ReasonOriginalNotCharged Reason = "original_not_charged"
+	ReasonOriginalDisputed   Reason = "original_disputed"
+	ReasonCorrectionLate     Reason = "correction_late"
 )
 
 // BornSettled reports whether nobody needs to act on an item of this reason.
@@ -79,13 +80,19 @@ func Check(m exporter.Manifest, dest Destination, item exporter.Item, now time.T
 	if err != nil || item.Timestamp.IsZero() {
 		return ReasonPayloadInvalid
 	}
+	if c := item.Corrects; c != nil && c.Method == exporter.CorrectCancel {
+		return ReasonNone // tells neither value nor time; how late it may be was judged with the method
+	}
 	if !inDomain(m.Values, value) {
 		return ReasonValueDomain
 	}
-	if outside(m, item.Timestamp, now) {
-		return ReasonTimestampWindow
+	switch {
+	case !outside(m, item.Timestamp, now):
+		return ReasonNone
+	case item.Corrects != nil, item.Kind == string(storage.SubjectWindow) && value.Sign() < 0:
+		return ReasonCorrectionLate
 	}
-	return ReasonNone
+	return ReasonTimestampWindow
 }
 
 func mapped(keys []string, fields map[string]string) bool {

@@ -154,9 +154,8 @@ func (p *pass) screen(ctx context.Context, items []storage.ClaimedItem) ([]work,
 	var ready []work
 	var moves []storage.Transition
 	for _, c := range items {
-		item, err := Payload(c)
-		reason := ReasonPayloadInvalid
-		if err == nil {
+		item, reason := intent(manifest, c)
+		if reason == ReasonNone {
 			reason = Check(manifest, p.cfg.Destination, item, now)
 		}
 		if reason != ReasonNone {
@@ -164,9 +163,58 @@ func (p *pass) screen(ctx context.Context, items []storage.ClaimedItem) ([]work,
 			continue
 		}
 		serial := SerialKey(p.cfg.Destination, manifest.SerialBy, item)
-		ready = append(ready, work{claimed: c, send: SendItem{Item: item, SerialKey: serial}})
+		ready = append(ready, work{claimed: c, send: sendItem(item, serial)})
 	}
-	return ready, p.write(ctx, moves)
+	if err := p.write(ctx, moves); err != nil {
+		return nil, err
+	}
+	return p.settleMethods(ctx, ready)
+}
+
+// intent is what a claimed item says, a correction with its method.
+func intent(m exporter.Manifest, c storage.ClaimedItem) (exporter.Item, Reason) {
+	item, err := Payload(c)
+	switch {
+	case err != nil, (item.Corrects != nil) != (c.Identity.SubjectKind == storage.SubjectCorrection):
+		return item, ReasonPayloadInvalid
+	case item.Corrects == nil:
+		return item, ReasonNone
+	}
+	method, reason := ChooseMethod(m, c, item)
+	item.Corrects.Method = method
+	return item, reason
+}
+
+// settleMethods stores how corrections are told, before the first is sent: one
+// that may have been sent is never told in another way, whoever sends it next.
+// What was lost meanwhile is left out. // Q19
+func (p *pass) settleMethods(ctx context.Context, ready []work) ([]work, error) {
+	var moves []storage.Transition
+	for _, w := range ready {
+		if c := w.send.Corrects; c != nil && w.claimed.Method == "" {
+			method := string(c.Method)
+			moves = append(moves, storage.Transition{
+				ItemID: w.claimed.ItemID, Expect: fence(w.claimed),
+				Set: storage.Change{State: storage.Leased, Method: &method},
+			})
+		}
+	}
+	if len(moves) == 0 {
+		return ready, nil
+	}
+	done, _, err := p.apply(ctx, moves)
+	if err != nil {
+		return nil, err
+	}
+	lost := make(map[int64]bool)
+	for i, m := range moves {
+		if done[i].Rows == 0 {
+			lost[m.ItemID] = true
+			p.stale(ctx, m)
+		}
+	}
+	p.staled(len(lost))
+	return slices.DeleteFunc(ready, func(w work) bool { return lost[w.claimed.ItemID] }), nil
 }
 
 // problem is T6, or T4 if an earlier attempt is open. Nothing was sent, so the
@@ -184,6 +232,9 @@ func problem(c storage.ClaimedItem, reason Reason) storage.Transition {
 	if !c.Unresolved {
 		move.Expect.Unresolved = new(bool)
 		move.Set.State, move.Set.QuarantineReason = storage.Quarantined, &text
+	}
+	if reason == ReasonOriginalDisputed {
+		move.Set.Disputed = &c.Original.Disputed
 	}
 	return move
 }
@@ -223,6 +274,7 @@ func (p *pass) deliver(ctx context.Context, batch []work) error {
 	}
 	sctx, cancel := p.sendContext(ctx, left)
 	began := p.cfg.Now()
+	sctx, landed := p.startSend(sctx, batch)
 	report := guardedSend(sctx, p.cfg.Sender, items, began.Add(left))
 	ended := p.cfg.Now()
 	cancel()
@@ -237,6 +289,7 @@ func (p *pass) deliver(ctx context.Context, batch []work) error {
 	}
 	r.down = p.judge(r)
 	moves, lied := p.decide(batch, r)
+	landed(moves)
 	p.lied(lied + foreign)
 	if err := fault.Point(ctx, "d8"); err != nil {
 		return err

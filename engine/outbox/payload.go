@@ -44,7 +44,13 @@ func payload(c storage.ClaimedItem, fields map[string]string) (exporter.Item, er
 		Mapping:    fields,
 	}
 	if c.Payload != nil {
-		return item, storedPayload(c.Payload, &item)
+		if err := storedPayload(c.Payload, &item); err != nil {
+			return item, err
+		}
+		if item.Corrects != nil {
+			item.Corrects.Method = exporter.CorrectionMode(c.Method)
+		}
+		return item, nil
 	}
 	item.Feature = c.Event.Feature
 	item.Value = c.Event.Quantity.String()
@@ -74,6 +80,14 @@ type frozen struct {
 	Timestamp   time.Time `json:"timestamp"`
 	PeriodStart time.Time `json:"period_start"`
 	PeriodEnd   time.Time `json:"period_end"`
+	Corrects    *corrects `json:"corrects,omitempty"`
+}
+
+// corrects is what a correction takes back.
+type corrects struct {
+	Method     string `json:"method,omitempty"` // shown, never stored here
+	Identifier string `json:"identifier"`
+	Value      string `json:"value"`
 }
 
 // FreezePayload is the stored payload of a correction or a window.
@@ -81,16 +95,20 @@ func FreezePayload(item exporter.Item) (json.RawMessage, error) {
 	if _, err := decimal.ParseTotal(item.Value); err != nil {
 		return nil, invalid("payload.value", err.Error())
 	}
-	return json.Marshal(frozen{
+	f := frozen{
 		Feature: item.Feature, Value: item.Value, Timestamp: item.Timestamp.UTC(),
 		PeriodStart: item.PeriodStart.UTC(), PeriodEnd: item.PeriodEnd.UTC(),
-	})
+	}
+	if c := item.Corrects; c != nil {
+		f.Corrects = &corrects{Identifier: c.Identifier, Value: c.Value}
+	}
+	return json.Marshal(f)
 }
 
 func storedPayload(raw json.RawMessage, item *exporter.Item) error {
 	var f frozen
 	if err := strict(raw, &f); err != nil {
-		return invalid("payload", "feature, value, timestamp and period, nothing else")
+		return invalid("payload", "feature, value, timestamp, period and what it corrects, nothing else")
 	}
 	value, err := decimal.ParseTotal(f.Value)
 	if err != nil {
@@ -98,6 +116,13 @@ func storedPayload(raw json.RawMessage, item *exporter.Item) error {
 	}
 	item.Feature, item.Value = f.Feature, value.String()
 	item.Timestamp, item.PeriodStart, item.PeriodEnd = f.Timestamp.UTC(), f.PeriodStart.UTC(), f.PeriodEnd.UTC()
+	if c := f.Corrects; c != nil {
+		of, err := decimal.ParseTotal(c.Value)
+		if err != nil || c.Identifier == "" || c.Method != "" {
+			return invalid("payload.corrects", "an identifier and a number")
+		}
+		item.Corrects = &exporter.Corrects{Identifier: c.Identifier, Value: of.String()}
+	}
 	return nil
 }
 
@@ -126,13 +151,14 @@ type display struct {
 	Account     string            `json:"account"`
 	Mode        string            `json:"mode"`
 	Mapping     map[string]string `json:"mapping,omitempty"`
+	Corrects    *corrects         `json:"corrects,omitempty"`
 }
 
 // PayloadJSON renders the payload of a stored item for people and the API.
 func PayloadJSON(d storage.ItemDetail) (json.RawMessage, error) {
 	c := storage.ClaimedItem{
 		ItemID: d.Item.ItemID, Identity: d.Item.Identity, Digest: d.Item.Digest,
-		Customer: d.Item.Customer, Payload: d.Payload, Mapping: d.Mapping,
+		Customer: d.Item.Customer, Payload: d.Payload, Mapping: d.Mapping, Method: d.Item.Method,
 	}
 	if d.Event != nil {
 		c.Event = *d.Event
@@ -141,11 +167,15 @@ func PayloadJSON(d storage.ItemDetail) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(display{
+	out := display{
 		Identifier: item.Identifier, Customer: item.Customer, Feature: item.Feature, Value: item.Value,
 		Timestamp: stamp(item.Timestamp), PeriodStart: stamp(item.PeriodStart), PeriodEnd: stamp(item.PeriodEnd),
 		Account: item.Account, Mode: item.Mode, Mapping: item.Mapping,
-	})
+	}
+	if c := item.Corrects; c != nil {
+		out.Corrects = &corrects{Method: string(c.Method), Identifier: c.Identifier, Value: c.Value}
+	}
+	return json.Marshal(out)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -27,6 +27,19 @@ type Sender interface {
 type SendItem struct {
 	exporter.Item
 	SerialKey string
+	// Covers is the identifier that a request about this item contains, and
+	// its duplicate answers name: the item's own, or of a correction that
+	// cancels its original's. Never empty. // Q9
+	Covers string
+}
+
+// sendItem is an item as its sender gets it.
+func sendItem(item exporter.Item, serial string) SendItem {
+	s := SendItem{Item: item, SerialKey: serial, Covers: item.Identifier}
+	if c := item.Corrects; c != nil && c.Method == exporter.CorrectCancel {
+		s.Covers = c.Identifier
+	}
+	return s
 }
 
 // Report is what became of one Send.

@@ -71,6 +71,7 @@ func (d Decision) Transition(c storage.ClaimedItem) storage.Transition {
 		reason := d.QuarantineReason
 		move.Set.QuarantineReason = &reason
 	}
+	move.Waiting, move.Dependents = Effects(c.Identity.SubjectKind, d.State, d.Trigger)
 	return move
 }
 
@@ -136,11 +137,27 @@ func (p *pass) write(ctx context.Context, moves []storage.Transition) error {
 	if len(moves) == 0 {
 		return nil
 	}
+	done, tries, err := p.apply(ctx, moves)
+	if err != nil {
+		return err
+	}
+	stale := 0
+	for i, m := range moves {
+		if done[i].Rows > 0 || (tries > 1 && p.written(ctx, m)) {
+			p.landed(m.Set.State)
+			continue
+		}
+		stale++
+		p.stale(ctx, m)
+	}
+	p.staled(stale)
+	return nil
+}
+
+// apply asks the store, as often as it takes to hear its answer.
+func (p *pass) apply(ctx context.Context, moves []storage.Transition) (done []storage.TransitionResult, tries int, err error) {
 	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Grace)
 	defer cancel()
-	var done []storage.TransitionResult
-	var err error
-	tries := 0
 	for pause := firstRewait; ; pause *= 2 {
 		tries++
 		done, err = p.cfg.Store.Transition(wctx, moves)
@@ -152,28 +169,29 @@ func (p *pass) write(ctx context.Context, moves []storage.Transition) error {
 		err = errors.New("store answered for another number of items")
 	}
 	if err != nil {
-		return fmt.Errorf("write outcomes of %d items: %w", len(moves), err)
+		return nil, tries, fmt.Errorf("write outcomes of %d items: %w", len(moves), err)
 	}
-	stale := 0
-	for i, m := range moves {
-		if done[i].Rows > 0 || (tries > 1 && p.written(wctx, m)) {
-			p.landed(m.Set.State)
-			continue
-		}
-		stale++
-		p.cfg.Logger.WarnContext(ctx, "stale worker: lease lost before the outcome was written",
-			"item_id", m.ItemID, "lease_token", *m.Expect.LeaseToken, "state", m.Set.State)
+	return done, tries, nil
+}
+
+// stale notes one update that changed nothing.
+func (p *pass) stale(ctx context.Context, m storage.Transition) {
+	p.cfg.Logger.WarnContext(ctx, "stale worker: lease lost before the outcome was written",
+		"item_id", m.ItemID, "lease_token", *m.Expect.LeaseToken, "state", m.Set.State)
+}
+
+func (p *pass) staled(n int) {
+	if n > 0 {
+		p.sum.Stale += n
+		p.cfg.Observer.Stale(n)
 	}
-	if stale > 0 {
-		p.sum.Stale += stale
-		p.cfg.Observer.Stale(stale)
-	}
-	return nil
 }
 
 // written reports whether an earlier try of the same write went through although
 // its answer was lost: the token is ours, and only we could leave leased with it.
 func (p *pass) written(ctx context.Context, m storage.Transition) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Grace)
+	defer cancel()
 	item, err := p.cfg.Store.LoadItem(ctx, m.ItemID)
 	return err == nil && item.Item.LeaseToken == *m.Expect.LeaseToken && item.Item.State != storage.Leased
 }

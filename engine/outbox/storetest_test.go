@@ -31,6 +31,7 @@ type modelRow struct {
 	item     storage.Item
 	claimed  storage.ClaimedItem // the frozen parts
 	attempts []storage.Attempt
+	actions  []storage.Action
 }
 
 func newModelStore(clock func() time.Time) *modelStore {
@@ -51,6 +52,15 @@ func (s *modelStore) add(c storage.ClaimedItem) int64 {
 		SerialKey: c.SerialKey, State: storage.Pending, AttemptBudget: c.AttemptBudget, NextAttemptAt: s.clock(), CreatedAt: s.clock(),
 	}}
 	return c.ItemID
+}
+
+// depend makes an item depend on another.
+func (s *modelStore) depend(id, of int64, wait bool, reason string) {
+	i := &s.rows[id].item
+	i.DependsOn, i.Waits, i.QuarantineReason = of, wait, reason
+	if reason != "" {
+		i.State = storage.Quarantined
+	}
 }
 
 func (s *modelStore) row(id int64) storage.Item {
@@ -89,7 +99,7 @@ func (s *modelStore) Claim(ctx context.Context, req storage.ClaimRequest) (stora
 			out.Exhausted = append(out.Exhausted, storage.Exhausted{ItemID: r.item.ItemID, Code: code})
 			continue
 		}
-		out.Items = append(out.Items, lease(r, now, req))
+		out.Items = append(out.Items, s.lease(r, now, req))
 		if expired {
 			break
 		}
@@ -107,7 +117,7 @@ func (s *modelStore) due(routes []int64, now time.Time) []*modelRow {
 		i := r.item
 		open := (i.State == storage.Pending && !i.NextAttemptAt.After(now)) ||
 			(i.State == storage.Leased && i.LeaseExpiresAt.Before(now))
-		if open && i.SupersededBy == 0 && slices.Contains(routes, i.RouteID) {
+		if open && !i.Waits && i.SupersededBy == 0 && slices.Contains(routes, i.RouteID) {
 			out = append(out, r)
 		}
 	}
@@ -159,7 +169,7 @@ func reclaim(r *modelRow, now time.Time, horizon time.Duration) string {
 	return code
 }
 
-func lease(r *modelRow, now time.Time, req storage.ClaimRequest) storage.ClaimedItem {
+func (s *modelStore) lease(r *modelRow, now time.Time, req storage.ClaimRequest) storage.ClaimedItem {
 	i := &r.item
 	i.State, i.LeaseOwner, i.ClaimedAt, i.LeaseExpiresAt = storage.Leased, req.Owner, now, now.Add(req.Lease)
 	i.Attempts++
@@ -169,7 +179,27 @@ func lease(r *modelRow, now time.Time, req storage.ClaimRequest) storage.Claimed
 	}
 	c := r.claimed
 	c.LeaseToken, c.Attempts, c.Unresolved, c.FirstAttemptAt = i.LeaseToken, i.Attempts, i.Unresolved, i.FirstAttemptAt
+	c.Method, c.Original = i.Method, s.original(i)
 	return c
+}
+
+// original is what a claim says of the item that i depends on.
+func (s *modelStore) original(i *storage.Item) *storage.OriginalItem {
+	r, ok := s.rows[i.DependsOn]
+	if !ok {
+		return nil
+	}
+	of := r.item
+	out := &storage.OriginalItem{ItemID: of.ItemID, Digest: of.Digest, State: of.State, Unresolved: of.Unresolved, Disputed: of.Disputed}
+	if !of.FirstAttemptAt.IsZero() {
+		out.SinceFirstAttempt = s.clock().Sub(of.FirstAttemptAt)
+	}
+	for _, o := range s.rows {
+		if o.item.DependsOn == of.ItemID && o.item.SupersededBy == 0 {
+			out.Dependents++
+		}
+	}
+	return out
 }
 
 func (s *modelStore) Transition(ctx context.Context, moves []storage.Transition) ([]storage.TransitionResult, error) {
@@ -193,10 +223,9 @@ func (s *modelStore) move(m storage.Transition) int {
 	r := s.rows[m.ItemID]
 	i := &r.item
 	e := m.Expect
-	holds := i.State == e.State && i.SupersededBy == 0 &&
-		(e.LeaseToken == nil || *e.LeaseToken == i.LeaseToken) &&
-		(e.MappingVersion == nil || *e.MappingVersion == i.Identity.MappingVersion) &&
-		(e.Unresolved == nil || *e.Unresolved == i.Unresolved)
+	holds := s.expected(i, e) &&
+		(m.Set.Method == nil || i.Method == "" || i.Method == *m.Set.Method) &&
+		(m.Set.Customer == nil || i.Customer == "" || i.Customer == *m.Set.Customer)
 	if m.Attempt != nil {
 		a := *m.Attempt
 		a.Fenced = !holds
@@ -206,12 +235,66 @@ func (s *modelStore) move(m storage.Transition) int {
 		return 0
 	}
 	s.change(i, m.Set)
+	r.claimed.Customer = i.Customer
+	if m.Action != nil {
+		a := *m.Action
+		a.ID, a.At, a.ItemID = int64(len(r.actions)+1), s.clock(), m.ItemID
+		r.actions = append(r.actions, a)
+	}
+	s.follow(m)
 	return 1
+}
+
+// expected tests a predicate, durations by the store's clock.
+func (s *modelStore) expected(i *storage.Item, e storage.Expect) bool {
+	now := s.clock()
+	return i.State == e.State && i.SupersededBy == 0 &&
+		(e.LeaseToken == nil || *e.LeaseToken == i.LeaseToken) &&
+		(e.MappingVersion == nil || *e.MappingVersion == i.Identity.MappingVersion) &&
+		(e.Unresolved == nil || *e.Unresolved == i.Unresolved) &&
+		(e.Settled == nil || *e.Settled == !i.SettledAt.IsZero()) &&
+		(e.Attempts == nil || *e.Attempts == i.Attempts) &&
+		(e.QuietFor == nil || i.ClaimedAt.IsZero() || now.Sub(i.ClaimedAt) >= *e.QuietFor) &&
+		(e.Within == nil || i.FirstUnresolvedAt.IsZero() || now.Sub(i.FirstUnresolvedAt) < *e.Within) &&
+		(e.TrustedSince == nil || i.FirstUnresolvedAt.IsZero() || !i.FirstUnresolvedAt.Before(*e.TrustedSince))
+}
+
+// follow applies what a transition means for the items that depend on its own.
+func (s *modelStore) follow(m storage.Transition) {
+	for _, r := range s.rows {
+		i := &r.item
+		if i.DependsOn != m.ItemID || i.SupersededBy != 0 {
+			continue
+		}
+		c := m.Dependents
+		if i.Waits {
+			c = m.Waiting
+		}
+		if c == nil {
+			continue
+		}
+		moves := i.State == storage.Pending || i.State == storage.Quarantined
+		if i.Waits && c.State == storage.Quarantined && moves {
+			i.State, i.Waits = c.State, !c.Release
+			if c.QuarantineReason != nil {
+				i.QuarantineReason = *c.QuarantineReason
+			}
+		}
+		if i.Waits && c.State == storage.Pending && c.Release {
+			i.Waits = false
+		}
+		if c.Disputed != nil {
+			i.Disputed = *c.Disputed
+		}
+		if c.Settled != nil && !*c.Settled {
+			i.SettledAt = time.Time{}
+		}
+	}
 }
 
 func (s *modelStore) change(i *storage.Item, c storage.Change) {
 	now := s.clock()
-	if i.State == storage.Leased {
+	if i.State == storage.Leased && c.State != storage.Leased {
 		i.LeaseOwner, i.LeaseExpiresAt = "", time.Time{}
 	}
 	i.State = c.State
@@ -239,9 +322,18 @@ func (s *modelStore) change(i *storage.Item, c storage.Change) {
 	if c.QuarantineReason != nil {
 		i.QuarantineReason = *c.QuarantineReason
 	}
+	if c.ClearQuarantine {
+		i.QuarantineReason = ""
+	}
+	i.AttemptBudget += c.AddBudget
+	for to, from := range map[*string]*string{&i.Disputed: c.Disputed, &i.Method: c.Method, &i.Customer: c.Customer} {
+		if from != nil {
+			*to = *from
+		}
+	}
 	if c.Settled != nil {
 		i.SettledAt = time.Time{}
-		if *c.Settled {
+		if *c.Settled && (!c.AcceptedNow || i.Disputed == "") {
 			i.SettledAt = now
 		}
 	}
@@ -255,7 +347,10 @@ func (s *modelStore) LoadItem(_ context.Context, id int64) (storage.ItemDetail, 
 		return storage.ItemDetail{}, sdk.ErrNotFound
 	}
 	event := r.claimed.Event
-	return storage.ItemDetail{Item: r.item, Event: &event, Mapping: r.claimed.Mapping, Attempts: slices.Clone(r.attempts)}, nil
+	return storage.ItemDetail{
+		Item: r.item, Event: &event, Mapping: r.claimed.Mapping, Payload: r.claimed.Payload,
+		Attempts: slices.Clone(r.attempts), Actions: slices.Clone(r.actions), Original: s.original(&r.item),
+	}, nil
 }
 
 func (s *modelStore) ListItems(context.Context, storage.ItemQuery) (storage.ItemPage, error) {

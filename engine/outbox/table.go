@@ -25,6 +25,12 @@ const (
 	TriggerRequeue    Trigger = "requeue"
 )
 
+// What people do beside the machine: the state stays. See [Marks].
+const (
+	TriggerAbandon  Trigger = "abandon"
+	TriggerEvidence Trigger = "evidence"
+)
+
 // Rule is one row of the transition table.
 type Rule struct {
 	Name      string
@@ -67,6 +73,23 @@ func Table() []Rule {
 		{"T8", storage.Uncertain, storage.Rejected, TriggerRecover, "state is uncertain, lease_token is the one expected", mismatch},
 		{"T9", storage.Quarantined, storage.Pending, TriggerRequeue, "state is quarantined, mapping_version is the one expected", "zero rows: mapping changed"},
 	}
+}
+
+// Marks returns what is written beside the state, which stays as it is. // O11, O12, Q25
+func Marks() []Rule {
+	stuck := "state is the one expected, lease_token is the one expected, settled_at is absent"
+	disputed := stuck + "; disputed"
+	var marks []Rule
+	for _, s := range []storage.ItemState{storage.Uncertain, storage.Rejected, storage.Quarantined} {
+		marks = append(marks, Rule{"A", s, s, TriggerAbandon, stuck, mismatch})
+	}
+	for _, s := range []storage.ItemState{storage.Accepted, storage.Confirmed} {
+		marks = append(marks, Rule{"A", s, s, TriggerAbandon, disputed, mismatch})
+	}
+	for _, s := range storage.ItemStates {
+		marks = append(marks, Rule{"E", s, s, TriggerEvidence, "state is the one expected", mismatch})
+	}
+	return marks
 }
 
 // Allowed reports whether the table has the transition.
