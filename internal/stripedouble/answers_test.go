@@ -100,7 +100,7 @@ func TestRepeatAfterWindowChargesAgain(t *testing.T) {
 	r.mustPost(200, event("id_1", "payload[value]", "0.2"))
 	r.mustPost(400, event("id_1"))
 	l := r.Ledger()
-	want := map[string]stripedouble.EventTotal{"llm_tokens": {Events: 1, Charges: 2, Total: "0.3"}}
+	want := map[string]stripedouble.EventTotal{"llm_tokens": {Events: 1, Charges: 2, Total: "0.3", Net: "0.3"}}
 	if diff := cmp.Diff(want, l.ByEventName); diff != "" {
 		t.Error(diff)
 	}

@@ -12,6 +12,7 @@ import (
 const (
 	codeAccountInvalid     = "account_invalid"
 	codeArchivedMeter      = "archived_meter"
+	codeCustomerNotFound   = "meter_event_customer_not_found"
 	codeDuplicate          = "duplicate_meter_event"
 	codeInvalidValue       = "meter_event_invalid_value"
 	codeKeyInUse           = "idempotency_key_in_use"
@@ -31,6 +32,7 @@ const (
 	typeAPI                = "api_error"
 	typeIdempotency        = "idempotency_error"
 	typeInvalidRequest     = "invalid_request_error"
+	paramCancelID          = "cancel[identifier]"
 	paramEventName         = "event_name"
 	paramIdentifier        = "identifier"
 	paramPayload           = "payload"

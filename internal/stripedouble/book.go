@@ -31,6 +31,12 @@ type book struct {
 	inUse     map[owned]bool
 	executing map[lockKey]int
 	customers map[string]bool
+
+	places    map[lockKey][]*Entry // by customer and meter
+	late      []lateCharge
+	reports   []*report
+	cancelled int
+	rejected  int
 }
 
 // owned is a name within an account and mode.
@@ -48,6 +54,7 @@ type lockKey struct {
 type eventTotal struct {
 	events, charges int
 	sum             decimal.Decimal
+	net             decimal.Decimal
 }
 
 type storedAnswer struct {
@@ -77,6 +84,8 @@ func (b *book) clear() {
 	b.entries, b.order = map[owned]*Entry{}, nil
 	b.totals, b.keys = map[string]*eventTotal{}, map[owned]storedAnswer{}
 	b.charges, b.refused, b.double = 0, 0, nil
+	b.places, b.late, b.reports = map[lockKey][]*Entry{}, nil, nil
+	b.cancelled, b.rejected = 0, 0
 }
 
 func (b *book) close() error { return b.j.close() }
@@ -93,6 +102,16 @@ func (b *book) apply(r record) {
 		b.refused++
 	case opClock:
 		b.clock.add(time.Duration(r.Advance))
+	case opCancel:
+		b.cancel(r)
+	case opReject:
+		b.reject(r)
+	case opReport:
+		b.reports = append(b.reports, &report{id: r.Identifier, account: r.Account, live: r.Live, body: r.Body})
+	case opSent:
+		for _, m := range b.reports {
+			m.delivered = m.delivered || m.id == r.Identifier
+		}
 	}
 	if r.Key != "" {
 		b.keys[owned{r.Account, r.Live, r.Key}] = storedAnswer{
@@ -120,8 +139,14 @@ func (b *book) charge(r record) {
 		}
 		b.entries[id] = e
 		b.order = append(b.order, e)
+		place := lockKey{r.Account, r.Customer, r.EventName, r.Live}
+		b.places[place] = append(b.places[place], e)
 		t.events++
 	}
+	if r.Code != "" {
+		b.late = append(b.late, lateCharge{entry: e, code: r.Code, at: time.UnixMicro(r.LateAt).UTC()})
+	}
+	e.Omitted = e.Omitted || r.Omit
 	e.TimesSeen++
 	e.Charges++
 	e.LastCharged = at
@@ -129,7 +154,7 @@ func (b *book) charge(r record) {
 		b.double = append(b.double, e)
 	}
 	v, _ := parseValue(r.Value) // checked before
-	t.sum = t.sum.Add(v)
+	t.sum, t.net = t.sum.Add(v), t.net.Add(v)
 	t.charges++
 	b.charges++
 }
@@ -256,15 +281,17 @@ func (b *book) advance(d time.Duration) error {
 func (b *book) summary() Ledger {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.settle()
 	l := Ledger{
-		ChargesTotal: map[string]string{}, ByEventName: map[string]EventTotal{},
+		ChargesTotal: map[string]string{}, NetTotal: map[string]string{}, ByEventName: map[string]EventTotal{},
+		Cancelled: b.cancelled, Rejected: b.rejected,
 		Events: len(b.order), Charges: b.charges,
 		DoubleCharges: len(b.double), DoubleCharged: []string{}, DuplicatesRefused: b.refused,
 		Clock: b.clock.now(),
 	}
 	for name, t := range b.totals {
-		l.ChargesTotal[name] = t.sum.String()
-		l.ByEventName[name] = EventTotal{Events: t.events, Charges: t.charges, Total: t.sum.String()}
+		l.ChargesTotal[name], l.NetTotal[name] = t.sum.String(), t.net.String()
+		l.ByEventName[name] = EventTotal{Events: t.events, Charges: t.charges, Total: t.sum.String(), Net: t.net.String()}
 	}
 	for _, e := range b.double[:min(len(b.double), maxDoubleCharged)] {
 		l.DoubleCharged = append(l.DoubleCharged, e.Identifier)
@@ -278,6 +305,7 @@ const maxDoubleCharged = 100
 func (b *book) page(from, n int) []Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.settle()
 	from = min(from, len(b.order))
 	out := make([]Entry, 0, min(n, len(b.order)-from))
 	for _, e := range b.order[from:min(from+n, len(b.order))] {
@@ -289,6 +317,7 @@ func (b *book) page(from, n int) []Entry {
 func (b *book) entry(id owned) (Entry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.settle()
 	if e := b.entries[id]; e != nil {
 		return *e, true
 	}

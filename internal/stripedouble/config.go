@@ -34,6 +34,16 @@ const (
 	DefaultListen       = "127.0.0.1:0"
 	DefaultAccount      = "acct_double"
 	DefaultDedupeWindow = 24 * time.Hour
+	DefaultSamples      = 2
+)
+
+// RepeatedCancel says what a second cancellation of one event is answered.
+type RepeatedCancel string
+
+// The choices of [Config.RepeatedCancel].
+const (
+	RepeatedCancelRefused RepeatedCancel = ""   // 400, with a sentence
+	RepeatedCancelTaken   RepeatedCancel = "ok" // 200, as the first
 )
 
 // Config says how a [Server] behaves. Only Dir is required.
@@ -82,6 +92,22 @@ type Config struct {
 	// Codes says which refusals carry a code.
 	Codes Codes
 
+	// RepeatedCancel is how a second cancellation is answered.
+	RepeatedCancel RepeatedCancel
+	// SummaryLag is how long after its acceptance a summary lacks an event, and
+	// after its cancellation still has it.
+	SummaryLag time.Duration
+	// WebhookURL receives error reports, signed with WebhookSecret. Both can be
+	// set later, see [Server.SetWebhook]. Empty: they wait at /__reports.
+	WebhookURL    string
+	WebhookSecret string
+	// Samples is how many victims an error report names for each code. Zero:
+	// [DefaultSamples]. Negative: none.
+	Samples int
+	// FullReports are delivered with their data. Otherwise they are thin, as at
+	// Stripe: the data is to be had from GET /v2/core/events/ID.
+	FullReports bool
+
 	// Faults is the schedule to start with.
 	Faults Faults
 	// CertificateHost makes the server present a certificate for this host
@@ -108,6 +134,9 @@ func (c Config) withDefaults() Config {
 	if c.DedupeWindow == 0 {
 		c.DedupeWindow = DefaultDedupeWindow
 	}
+	if c.Samples == 0 {
+		c.Samples = DefaultSamples
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -121,8 +150,11 @@ func (c Config) validate() error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("stripe double: listen: must be host:port: %w", err)
 	}
-	if c.Latency < 0 || c.RateLimit < 0 || c.DedupeWindow < 0 {
-		return errors.New("stripe double: latency, rate limit and dedupe window: must not be negative")
+	if c.Latency < 0 || c.RateLimit < 0 || c.DedupeWindow < 0 || c.SummaryLag < 0 {
+		return errors.New("stripe double: latency, rate limit, dedupe window and summary lag: must not be negative")
+	}
+	if c.RepeatedCancel != RepeatedCancelRefused && c.RepeatedCancel != RepeatedCancelTaken {
+		return errors.New("stripe double: repeated cancel: must be empty or ok")
 	}
 	switch c.Codes {
 	case CodesDefault, CodesNone, CodesAll:

@@ -20,6 +20,7 @@ func (s *Server) Ledger() Ledger {
 	}
 	l := b.summary()
 	l.Requests, l.Replays = s.stats.requests.Load(), s.stats.replays.Load()
+	l.Adjustments, l.Reads = s.stats.adjustments.Load(), s.stats.reads.Load()
 	l.Answers = map[string]int64{}
 	for status := range s.stats.status {
 		if n := s.stats.status[status].Load(); n > 0 {
@@ -122,6 +123,8 @@ func (s *Server) Reset() error {
 	s.faults.forget()
 	s.stats.requests.Store(0)
 	s.stats.replays.Store(0)
+	s.stats.adjustments.Store(0)
+	s.stats.reads.Store(0)
 	for i := range s.stats.status {
 		s.stats.status[i].Store(0)
 	}
@@ -161,6 +164,7 @@ func (s *Server) controlRoutes(mux *http.ServeMux) {
 		s.SetFaults(f)
 		reply(w, http.StatusOK, map[string]string{"faults": f.String()})
 	})
+	s.lateRoutes(mux)
 	mux.HandleFunc("POST /__preload", func(w http.ResponseWriter, r *http.Request) {
 		var in Entry
 		if !read(w, r, &in) {

@@ -30,9 +30,10 @@ func TestLedgerOverHTTP(t *testing.T) {
 	}
 	want := stripedouble.Ledger{
 		ChargesTotal: map[string]string{"llm_tokens": "0.3", "other": "7"},
+		NetTotal:     map[string]string{"llm_tokens": "0.3", "other": "7"},
 		Events:       3, Charges: 3, DoubleCharged: []string{}, DuplicatesRefused: 1,
 		ByEventName: map[string]stripedouble.EventTotal{
-			"llm_tokens": {Events: 2, Charges: 2, Total: "0.3"}, "other": {Events: 1, Charges: 1, Total: "7"},
+			"llm_tokens": {Events: 2, Charges: 2, Total: "0.3", Net: "0.3"}, "other": {Events: 1, Charges: 1, Total: "7", Net: "7"},
 		},
 		Requests: 4, Answers: map[string]int64{"200": 3, "400": 1}, FaultsFired: map[string]int64{}, Clock: epoch,
 	}

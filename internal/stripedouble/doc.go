@@ -5,8 +5,8 @@
 // charged once, so nothing in the ledger depends on what a client says of
 // itself.
 //
-// It is a test double. Only what is listed here is modelled; late rejections,
-// event summaries, adjustments and API v2 are not.
+// It is a test double. Only what is listed here is modelled; of API v2 nothing
+// but the retrieval of an error report is.
 //
 // # Order of checks
 //
@@ -83,6 +83,53 @@
 // outcome of an execution, 200, 400 or 500. Not stored: 401, 403, 404, 409,
 // 429, refused parameters, and everything a fault does on the network.
 //
+// # Adjustments
+//
+// POST /v1/billing/meter_event_adjustments with type=cancel, event_name and
+// cancel[identifier] takes one event out of the net total. It passes the same
+// checks, but for parameters of its own and no lock. A success is 200 with
+//
+//	{"object":"billing.meter_event_adjustment","cancel":{"identifier":"fencepost_1"},
+//	 "event_name":"llm_tokens","livemode":false,"status":"pending","type":"cancel"}
+//
+// Documented: the parameters, the answer's fields, and that an event can be
+// cancelled within 24 hours of being received, here by the double's clock. All
+// else is assumed, because neither documentation nor anybody's report tells it:
+//
+//	a second cancellation     400 The meter event with identifier fencepost_1 has already been canceled.
+//	                          or, with [RepeatedCancelTaken], 200 as the first
+//	an unknown identifier,    400 resource_missing, No such meter event: 'fencepost_1'
+//	another event_name, an
+//	event that was rejected
+//	after 24 hours            400 You can only cancel events within 24 hours of Stripe receiving them.
+//	the identifier later      as before: cancelling does not set it free
+//
+// # Reads
+//
+// GET /v1/billing/meters lists meters by event name (status, limit,
+// starting_after). Without [Config.Meters] those that were used are listed.
+//
+// GET /v1/billing/meters/ID/event_summaries sums what was charged to a customer
+// in [start_time, end_time), which are whole minutes, or hours or days with
+// value_grouping_window. Documented: parameters, fields, alignment, and that
+// sums lag by a time that is not published: here [Config.SummaryLag] after the
+// acceptance, and after a cancellation. Assumed: latest first, and no summary
+// where there is no usage. Sums are binary floating point, as at Stripe.
+//
+// GET /v2/core/events/ID answers an error report with its data.
+//
+// # Late rejections
+//
+// The fault late:reject, or [Server.Reject], turns a charge into none: the event
+// leaves the totals and counts as rejected. Its identifier stays known
+// (assumed). For each meter one report v1.billing.meter.error_report_triggered
+// is made, or v1.billing.meter.no_meter_found for code no_meter, with
+// [Config.Samples] victims for each code (documented: some; how many is not).
+// Code duplicate_meter_event takes nothing back. Reports are posted to
+// [Config.WebhookURL] with a Stripe-Signature header, again until the answer is
+// 2xx. As at Stripe they are thin: their data is to be fetched, unless
+// [Config.FullReports] is set.
+//
 // # Ledger
 //
 // The ledger is a file of JSON lines, appended before an answer is sent and
@@ -96,6 +143,9 @@
 //	GET  /__ledger/events   one [Entry] per line, in order of first charge
 //	POST /__clock           {"advance":"25h"}: moves the double's clock, durably
 //	POST /__faults          {"faults":"after:500@p0.1"}: replaces the schedule
+//	GET  /__reports         every error report with its signature: see [Report]
+//	POST /__webhook         {"url":"http://…","secret":"whsec_…"}: who receives them
+//	POST /__reject          {"code":"no_meter","identifiers":["fencepost_1"]}: a late rejection
 //	POST /__preload         an [Entry]: an event that somebody else reported
 //	POST /__reset           forgets ledger, keys and counters
 //

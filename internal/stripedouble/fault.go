@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ type phase string
 const (
 	before phase = "before"
 	after  phase = "after"
+	late   phase = "late" // after a success
 )
 
 // Kinds of fault. A three-digit status of 400 to 599 is a kind too.
@@ -29,8 +31,10 @@ const (
 	kindHTML      = "html"      // a proxy's page
 	kindHuge      = "huge"      // the answer is padded to bytes
 	kindLivemode  = "livemode"  // the answer says the other mode
+	kindOmit      = "omit"      // late: no summary ever has the event
 	kindRedirect  = "redirect"  // to another host
 	kindRefuse    = "refuse"    // a parsed refusal of the value
+	kindReject    = "reject"    // late: the event is not counted after all
 	kindReset     = "reset"     // TCP reset
 	kindSlow      = "slow"      // a pause of delay, then as usual
 	kindSlowloris = "slowloris" // one byte every delay
@@ -38,9 +42,11 @@ const (
 	status500     = "500"
 )
 
+var lateCode = regexp.MustCompile(`^[a-z_]{1,100}$`)
+
 var kinds = []string{
-	kindClose, kindDup, kindEmpty, kindForeign, kindGzip, kindHeaders, kindHTML, kindHuge, kindLivemode,
-	kindRedirect, kindRefuse, kindReset, kindSlow, kindSlowloris, kindTruncate,
+	kindClose, kindDup, kindEmpty, kindForeign, kindGzip, kindHeaders, kindHTML, kindHuge, kindLivemode, kindOmit,
+	kindRedirect, kindRefuse, kindReject, kindReset, kindSlow, kindSlowloris, kindTruncate,
 }
 
 // Texts of Retry-After that a fault may send besides a number of seconds.
@@ -70,6 +76,7 @@ type rule struct {
 	status  int // of a status kind, html and redirect
 	retry   string
 	to      string
+	code    string // of reject
 	delay   time.Duration
 	bytes   int
 	times   int64 // 0: without limit
@@ -89,8 +96,9 @@ type trigger struct {
 //
 //	phase:kind(name=value,…)@trigger
 //
-// Phase is before (nothing was charged) or after (it was). Kind is a status
-// (400 to 599, with Stripe's error body) or one of
+// Phase is before (nothing was charged), after (it was) or late (it was, and
+// something comes of it afterwards). Kind is a status (400 to 599, with Stripe's
+// error body) or one of
 //
 //	refuse            a parsed refusal of the value, whatever the value
 //	reset             a TCP reset
@@ -107,13 +115,20 @@ type trigger struct {
 //	headers           the answer after useless headers; bytes (16777216)
 //	livemode          the answer with the other livemode
 //	foreign           the answer about another identifier
+//	reject            late only: the event is not counted after all and an error
+//	                  report tells of it; code (meter_event_customer_not_found),
+//	                  delay by the double's clock (0s)
+//	omit              late only: the event is charged and no summary ever has it
 //
 // Status kinds take retry_after: a number of seconds, or date (an HTTP date two
 // seconds ahead), past, day (86400), garbage or negative. Every kind takes
 // times, the most it fires. The trigger is one of p0.1 (a probability, decided
 // by the seed and the number of the request), n7 (the seventh request), every13,
 // first3, id=TEXT (identifiers that contain TEXT); without one, every request is
-// hit. Requests are counted from the moment the schedule is set.
+// hit. Requests are counted from the moment the schedule is set. What an
+// adjustment is matched by is "cancel:" and the identifier that it cancels. Reads
+// are not counted, and only rules with id= hit them: their text is
+// "summaries:CUSTOMER", "meters" or "event:ID".
 //
 // Before faults other than 500 and slow happen instead of any check, and
 // nothing is stored under the Idempotency-Key. 500 and slow happen during the
@@ -157,8 +172,8 @@ func parseRule(s string) (rule, error) {
 	var r rule
 	ph, rest, ok := strings.Cut(s, ":")
 	r.phase = phase(ph)
-	if !ok || (r.phase != before && r.phase != after) {
-		return r, errors.New("the phase, before or after, and a colon come first")
+	if !ok || (r.phase != before && r.phase != after && r.phase != late) {
+		return r, errors.New("the phase, before, after or late, and a colon come first")
 	}
 	end := strings.IndexAny(rest, "(@")
 	if end < 0 {
@@ -166,6 +181,9 @@ func parseRule(s string) (rule, error) {
 	}
 	if err := r.setKind(rest[:end]); err != nil {
 		return r, err
+	}
+	if (r.phase == late) != (r.kind == kindReject || r.kind == kindOmit) {
+		return r, errors.New("late goes with reject and omit, and they with nothing else")
 	}
 	rest = rest[end:]
 	if strings.HasPrefix(rest, "(") {
@@ -203,6 +221,8 @@ func (r *rule) setKind(kind string) error {
 		r.status = 502
 	case kindRedirect:
 		r.status, r.to = 307, "https://elsewhere.invalid/v1/billing/meter_events"
+	case kindReject:
+		r.code = codeCustomerNotFound
 	case kindSlow:
 		r.delay = time.Second
 	case kindSlowloris:
@@ -228,7 +248,9 @@ func (r *rule) setParam(p string) error {
 	case "retry_after":
 		allowed = r.isStatus()
 	case "delay":
-		allowed = r.kind == kindSlow || r.kind == kindSlowloris
+		allowed = r.kind == kindSlow || r.kind == kindSlowloris || r.kind == kindReject
+	case "code":
+		allowed = r.kind == kindReject
 	case "bytes":
 		allowed = r.bytes > 0
 	case "to":
@@ -250,6 +272,11 @@ func (r *rule) assign(name, value string) error {
 			return errors.New("retry_after is a number of seconds or one of " + strings.Join(words, ", "))
 		}
 		r.retry = value
+	case "code":
+		if !lateCode.MatchString(value) {
+			return errors.New("code is of lower-case letters and underscores")
+		}
+		r.code = value
 	case "delay":
 		d, err := time.ParseDuration(value)
 		if err != nil || d <= 0 || d > maxFaultDelay {
@@ -328,6 +355,7 @@ func (r *rule) String() string {
 	add("retry_after", r.retry, r.retry != "")
 	add("status", strconv.Itoa(r.status), r.status != plain.status)
 	add("to", r.to, r.to != plain.to)
+	add("code", r.code, r.code != plain.code)
 	add("delay", r.delay.String(), r.delay != plain.delay)
 	add("bytes", strconv.Itoa(r.bytes), r.bytes != plain.bytes)
 	add("times", strconv.FormatInt(r.times, 10), r.times != 0)

@@ -252,7 +252,7 @@ func TestProbabilityFollowsTheSeed(t *testing.T) {
 func TestParseFaultsErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"500":                             "rule 1: the phase, before or after",
+		"500":                             "rule 1: the phase, before, after or late",
 		"before:reset; during:reset":      "rule 2: the phase",
 		"before:":                         "unknown kind",
 		"before:399":                      "unknown kind",
@@ -270,6 +270,10 @@ func TestParseFaultsErrors(t *testing.T) {
 		"before:redirect(status=200)":     "does not suit",
 		"before:429(retry_after)":         "name=value",
 		"before:429(retry_after=2":        "closing bracket",
+		"before:reject":                   "late goes with",
+		"late:reset":                      "late goes with",
+		"late:reject(code=Not OK)":        "code is of",
+		"late:omit(delay=1s)":             "does not apply",
 		"before:429()":                    "name=value",
 		"before:429(retry_after=2)x@n1":   "unexpected text",
 		"before:reset@":                   "unknown trigger",
@@ -284,6 +288,9 @@ func TestParseFaultsErrors(t *testing.T) {
 		if _, err := stripedouble.ParseFaults(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)
 		}
+	}
+	if f, err := stripedouble.ParseFaults("late:reject(code=no_meter,delay=1m0s)@id=a; late:omit@n1"); err != nil || f.String() != "late:reject(code=no_meter,delay=1m0s)@id=a; late:omit@n1" {
+		t.Errorf("late: %v, %v", f, err)
 	}
 	f, err := stripedouble.ParseFaults(" before:429( retry_after=2 , times=3 )@p0.05 ;after:slow(delay=1s); ")
 	if err != nil || f.String() != "before:429(retry_after=2,times=3)@p0.05; after:slow" {

@@ -29,6 +29,15 @@ type meterEvent struct {
 	value      string // canonical
 	timestamp  int64
 	payload    map[string]string
+	cancels    bool // an adjustment: identifier is that of the event to cancel
+}
+
+// named is what the triggers of faults see of it.
+func (ev *meterEvent) named() string {
+	if ev.cancels {
+		return cancelTrigger + ev.identifier
+	}
+	return ev.identifier
 }
 
 // parseForm reads parameters as Stripe's clients encode them. Of a parameter

@@ -14,6 +14,7 @@ import (
 
 const (
 	meterEventsPath = "/v1/billing/meter_events"
+	adjustmentsPath = "/v1/billing/meter_event_adjustments"
 	maxBodyBytes    = 1 << 20
 	apiVersion      = "2026-08-26.dahlia" // answered if a request names none
 )
@@ -41,19 +42,43 @@ type request struct {
 	live    bool
 	account string
 	key     string // Idempotency-Key
+	cancels bool   // an adjustment
+	read    string // what triggers match a read by; empty: it is none
+}
+
+// named is what the triggers of faults see of the request.
+func (rq *request) named() string {
+	switch {
+	case rq.read != "":
+		return rq.read
+	case rq.cancels:
+		return cancelTrigger + rq.params[paramCancelID]
+	}
+	return rq.params[paramIdentifier]
+}
+
+func (rq *request) parse(now time.Time) (meterEvent, *apiError) {
+	if rq.cancels {
+		return parseAdjustment(rq.params)
+	}
+	return parseEvent(rq.params, now)
 }
 
 // stats counts since the start.
 type stats struct {
-	requests atomic.Int64
-	replays  atomic.Int64
-	status   [600]atomic.Int64
-	serial   atomic.Uint64
+	requests    atomic.Int64
+	adjustments atomic.Int64
+	reads       atomic.Int64
+	replays     atomic.Int64
+	status      [600]atomic.Int64
+	serial      atomic.Uint64
 }
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+meterEventsPath, s.meterEvents)
+	mux.HandleFunc("POST "+meterEventsPath, func(w http.ResponseWriter, r *http.Request) { s.write(w, r, false) })
+	mux.HandleFunc("POST "+adjustmentsPath, func(w http.ResponseWriter, r *http.Request) { s.write(w, r, true) })
+	s.readRoutes(mux)
 	s.controlRoutes(mux)
 	mux.HandleFunc("/", s.notFound)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -71,9 +96,14 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	write(w, unknownURL(r.Method, r.URL.Path).answer(s.cfg.Codes, id, false))
 }
 
-func (s *Server) meterEvents(w http.ResponseWriter, r *http.Request) {
-	rq := &request{Request: r, id: s.newID("req_"), turn: s.faults.current.Load().next(), book: s.book}
-	s.stats.requests.Add(1)
+// write answers what may have an effect.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, cancels bool) {
+	rq := &request{Request: r, id: s.newID("req_"), turn: s.faults.current.Load().next(), book: s.book, cancels: cancels}
+	if cancels {
+		s.stats.adjustments.Add(1)
+	} else {
+		s.stats.requests.Add(1)
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	if err != nil {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); !tooLarge {
@@ -84,13 +114,13 @@ func (s *Server) meterEvents(w http.ResponseWriter, r *http.Request) {
 		rq.params, rq.badForm = parseForm(r.URL.RawQuery, string(body))
 	}
 	rq.key = r.Header.Get(headerIdempotencyKey)
-	if f := rq.turn.fire(onArrival, rq.params[paramIdentifier]); f != nil {
+	if f := rq.turn.fire(onArrival, rq.named()); f != nil {
 		s.misbehave(w, rq, f, s.pretend(rq))
 		return
 	}
 	a := s.judge(rq)
 	if a.reached {
-		if f := rq.turn.fire(onReply, rq.params[paramIdentifier]); f != nil {
+		if f := rq.turn.fire(onReply, rq.named()); f != nil {
 			s.misbehave(w, rq, f, a)
 			return
 		}
@@ -129,9 +159,12 @@ func (s *Server) judge(rq *request) answer {
 	if rq.badForm != nil {
 		return s.refuse(rq, invalid("", "", "Invalid request: "+rq.badForm.Error()))
 	}
-	ev, refused := parseEvent(rq.params, s.clock.now())
+	ev, refused := rq.parse(s.clock.now())
 	if refused != nil {
 		return s.refuse(rq, refused)
+	}
+	if ev.cancels {
+		return s.execute(rq, ev, print)
 	}
 	place := lockKey{rq.account, ev.customer, ev.eventName, rq.live}
 	if !rq.book.enter(place) {
@@ -171,7 +204,7 @@ func (s *Server) refuse(rq *request, e *apiError) answer {
 // execute looks up, charges, and stores the answer under the key. What it
 // returns is in the ledger.
 func (s *Server) execute(rq *request, ev meterEvent, print string) answer {
-	if f := rq.turn.fire(beforePause, ev.identifier); f != nil {
+	if f := rq.turn.fire(beforePause, ev.named()); f != nil {
 		s.pause(f.delay)
 	}
 	s.pause(s.cfg.Latency)
@@ -196,10 +229,13 @@ func (s *Server) decide(rq *request, ev meterEvent, print string) (a answer, mar
 	defer b.mu.Unlock()
 	now := s.clock.now()
 	r := record{Op: opAnswer, At: now.UnixMicro(), Account: rq.account, Live: rq.live}
+	b.settle()
 	refused := b.refusal(ev)
 	switch {
-	case rq.turn.fire(beforeEffect, ev.identifier) != nil:
+	case rq.turn.fire(beforeEffect, ev.named()) != nil:
 		a = s.refuse(rq, statusError(500))
+	case ev.cancels:
+		a = s.adjust(rq, ev, now, &r)
 	case refused != nil:
 		a = s.refuse(rq, refused)
 	case b.inWindow(owned{rq.account, rq.live, ev.identifier}, now):
@@ -208,9 +244,10 @@ func (s *Server) decide(rq *request, ev meterEvent, print string) (a answer, mar
 	default:
 		r.Op, r.Identifier, r.EventName = opCharge, ev.identifier, ev.eventName
 		r.Customer, r.Value, r.Timestamp = ev.customer, ev.value, ev.timestamp
+		rq.lateFaults(ev, now, &r)
 		a = ev.accepted(now, rq.live)
 	}
-	if rq.turn.fire(insteadOfReply, ev.identifier) != nil {
+	if rq.turn.fire(insteadOfReply, ev.named()) != nil {
 		a = s.refuse(rq, statusError(500))
 	}
 	if rq.key != "" {
@@ -224,7 +261,9 @@ func (s *Server) decide(rq *request, ev meterEvent, print string) (a answer, mar
 
 // send writes a as it is.
 func (s *Server) send(w http.ResponseWriter, rq *request, a answer) {
-	s.stats.status[a.status].Add(1)
+	if !rq.cancels && rq.read == "" {
+		s.stats.status[a.status].Add(1)
+	}
 	s.header(w, rq.Request, rq.id)
 	write(w, a)
 }
@@ -290,6 +329,9 @@ func (s *Server) newID(prefix string) string {
 // did not happen.
 func (s *Server) pretend(rq *request) answer {
 	_ = s.authenticate(rq) // the mode, if the key shows one
-	ev, _ := parseEvent(rq.params, s.clock.now())
+	ev, _ := rq.parse(s.clock.now())
+	if ev.cancels {
+		return ev.adjusted(rq.live)
+	}
 	return ev.accepted(s.clock.now().Truncate(time.Second), rq.live)
 }

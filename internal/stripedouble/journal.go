@@ -25,6 +25,10 @@ const (
 	opRepeat = "repeat" // the identifier was refused as a repeat
 	opAnswer = "answer" // an execution that concerned no identifier's charge
 	opClock  = "clock"  // the clock was moved
+	opCancel = "cancel" // a charge was cancelled
+	opReject = "reject" // a charge was not counted after all
+	opReport = "report" // an error report, Body, of the name Identifier
+	opSent   = "sent"   // a report was delivered
 )
 
 // record is one line of the ledger: one execution and what it answered, so
@@ -51,6 +55,12 @@ type record struct {
 	RequestID   string `json:"request_id,omitempty"`
 
 	Advance int64 `json:"advance,omitempty"` // nanoseconds, of opClock
+
+	// Of a charge: why and when (microseconds) it will not be counted, and
+	// that no summary has it. Code is also that of opReject.
+	Code   string `json:"code,omitempty"`
+	LateAt int64  `json:"late_at,omitempty"`
+	Omit   bool   `json:"omit,omitempty"`
 }
 
 // decodeRecord reads one line without its newline.
@@ -76,9 +86,9 @@ func (r record) check() error {
 		if _, err := parseValue(r.Value); err != nil {
 			return fmt.Errorf("decode record: value: %w", err)
 		}
-	case opRepeat:
+	case opRepeat, opCancel, opReject, opReport, opSent:
 		if r.Identifier == "" {
-			return errors.New("decode record: a repeat needs an identifier")
+			return fmt.Errorf("decode record: a %s needs an identifier", r.Op)
 		}
 	case opAnswer, opClock:
 	default:

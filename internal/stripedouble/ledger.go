@@ -19,8 +19,17 @@ type Entry struct {
 	LastCharged time.Time `json:"last_charged"`
 	// TimesSeen counts the executions that named it, Charges those that
 	// charged. Replays under an Idempotency-Key are no executions.
+	// A charge that was not counted after all is no charge any more.
 	TimesSeen int `json:"times_seen"`
 	Charges   int `json:"charges"`
+	// CancelledAt is when an adjustment cancelled it; zero: it stands.
+	CancelledAt time.Time `json:"cancelled_at,omitzero"`
+	// Rejected is the code with which it was not counted after all, RejectedAt
+	// when that was.
+	Rejected   string    `json:"rejected,omitempty"`
+	RejectedAt time.Time `json:"rejected_at,omitzero"`
+	// Omitted: no summary has it.
+	Omitted bool `json:"omitted,omitempty"`
 }
 
 // EventTotal is what was charged to one event name.
@@ -28,10 +37,11 @@ type EventTotal struct {
 	Events  int    `json:"events"`  // identifiers
 	Charges int    `json:"charges"` // of which more than one may be the same identifier's
 	Total   string `json:"total"`   // exact decimal sum over the charges
+	Net     string `json:"net"`     // the same without what was cancelled
 }
 
-// Ledger is the double's judgement. All but Requests, Answers, Replays and
-// FaultsFired survives a restart.
+// Ledger is the double's judgement. All but Requests, Answers, Replays,
+// Adjustments, Reads and FaultsFired survives a restart.
 type Ledger struct {
 	// ChargesTotal is the exact decimal sum of all charges by event name.
 	ChargesTotal map[string]string `json:"charges_total"`
@@ -44,8 +54,14 @@ type Ledger struct {
 	DoubleCharges int      `json:"double_charges"`
 	DoubleCharged []string `json:"double_charged"`
 	// DuplicatesRefused counts repeats that were refused.
-	DuplicatesRefused int                   `json:"duplicates_refused"`
-	ByEventName       map[string]EventTotal `json:"by_event_name"`
+	DuplicatesRefused int `json:"duplicates_refused"`
+	// NetTotal is ChargesTotal without what was cancelled: what Stripe would
+	// bill. Cancelled counts cancelled charges, Rejected those that were not
+	// counted after all.
+	NetTotal    map[string]string     `json:"net_total"`
+	Cancelled   int                   `json:"cancelled"`
+	Rejected    int                   `json:"rejected"`
+	ByEventName map[string]EventTotal `json:"by_event_name"`
 
 	// Requests counts calls of POST /v1/billing/meter_events since the start,
 	// Answers the statuses sent to them, Replays the stored answers among
@@ -53,6 +69,10 @@ type Ledger struct {
 	Requests int64            `json:"requests"`
 	Answers  map[string]int64 `json:"answers"`
 	Replays  int64            `json:"replays"`
+	// Adjustments counts calls of POST /v1/billing/meter_event_adjustments,
+	// Reads those of the meters, summaries and events.
+	Adjustments int64 `json:"adjustments"`
+	Reads       int64 `json:"reads"`
 	// FaultsFired counts by rule how often a fault took place.
 	FaultsFired map[string]int64 `json:"faults_fired"`
 	// Clock is the double's time.

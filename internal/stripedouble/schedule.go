@@ -16,10 +16,13 @@ const (
 	beforePause                 // before:slow
 	insteadOfReply              // after:500
 	onReply                     // the other after faults
+	onCharge                    // late faults
 )
 
 func (r *rule) place() place {
 	switch {
+	case r.phase == late:
+		return onCharge
 	case r.phase == before && r.kind == status500:
 		return beforeEffect
 	case r.phase == before && r.kind == kindSlow:
@@ -44,7 +47,7 @@ type schedule struct {
 // turn is one request's place in a schedule.
 type turn struct {
 	s   *schedule
-	seq uint64 // from 1
+	seq uint64 // from 1; 0: a read, which only its name can hit
 }
 
 // next counts a request.
@@ -62,8 +65,22 @@ func (t turn) fire(at place, identifier string) *rule {
 	return nil
 }
 
+// fireKind is fire for one kind of what happens there.
+func (t turn) fireKind(at place, kind, identifier string) *rule {
+	for i := range t.s.faults.rules {
+		r := &t.s.faults.rules[i]
+		if r.place() == at && r.kind == kind && t.hits(i, identifier) && t.s.count(i) {
+			return r
+		}
+	}
+	return nil
+}
+
 func (t turn) hits(i int, identifier string) bool {
 	tr := &t.s.faults.rules[i].trigger
+	if t.seq == 0 && tr.kind != "id" {
+		return false
+	}
 	switch tr.kind {
 	case "p":
 		// The draw depends on seed, rule and number alone, so that neither

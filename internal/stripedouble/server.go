@@ -44,6 +44,8 @@ type Server struct {
 	ca       *tlscert.Authority
 	served   chan struct{}
 	handlers sync.WaitGroup
+	sender   sync.WaitGroup
+	hook     hook
 	unwatch  func() bool
 	closing  sync.Once
 	failure  error
@@ -72,6 +74,7 @@ func New(c Config) (*Server, error) {
 		s.limiter = rate.NewLimiter(rate.Limit(c.RateLimit), c.RateLimit)
 	}
 	s.faults.replace(c.Faults, c.Seed)
+	s.hook.set(c.WebhookURL, c.WebhookSecret)
 	return s, nil
 }
 
@@ -113,6 +116,7 @@ func (s *Server) Start(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	go s.serve(ln)
+	s.sender.Go(s.sendReports)
 	s.unwatch = context.AfterFunc(ctx, func() { _ = s.Close() })
 	s.cfg.Logger.InfoContext(ctx, "stripe double started", "url", s.urlLocked(), "ca_file", s.CAFile(), "events", len(b.entries))
 	return nil
@@ -174,6 +178,7 @@ func (s *Server) shutDown() {
 	_ = srv.Close() // only tells of listeners that were closed already
 	<-s.served
 	s.handlers.Wait()
+	s.sender.Wait()
 	err := s.book.close()
 	s.mu.Lock()
 	s.failure = errors.Join(s.failure, err)

@@ -46,8 +46,13 @@ var (
 	boundsNone []bound
 
 	boundsManifest = []bound{{1, 1, []bound{
-		{7, 1, nil}, list(11), list(13), list(14), {15, MaxEntries, []bound{list(4), list(5)}}, list(16), {18, MaxEntries, []bound{list(4)}},
-		{20, 1, []bound{list(4)}}, {21, 1, nil},
+		{7, 1, nil},
+		list(11), list(13), list(14),
+		{15, MaxEntries, []bound{list(4), list(5)}},
+		list(16),
+		{18, MaxEntries, []bound{list(4)}},
+		{20, 1, []bound{list(4)}},
+		{21, 1, nil},
 	}}}
 	boundsDelivery  = []bound{{1, MaxItems, []bound{list(13), {14, 1, nil}}}}
 	boundsProbe     = []bound{{1, MaxItems, []bound{list(3)}}}
