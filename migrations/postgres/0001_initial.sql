@@ -313,7 +313,6 @@ CREATE TABLE {schema}.fencepost_outbox_items (
   created_at          timestamptz NOT NULL,
   depends_on          bigint,
   usage_at            timestamptz,
-  CHECK (subject_kind <> 'usage_window' OR usage_at IS NOT NULL),
   CONSTRAINT fencepost_outbox_items_digest UNIQUE (digest)
 );
 

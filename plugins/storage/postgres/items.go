@@ -62,8 +62,22 @@ func loadItem(ctx context.Context, t *tx, id int64) (d storage.ItemDetail, err e
 		d.Attempts = append(d.Attempts, at)
 		return nil
 	}, id)
+	if err != nil {
+		return d, err
+	}
+	if of := d.Item.DependsOn; of != 0 {
+		found, err := originals(ctx, t, []int64{of})
+		if err != nil {
+			return d, err
+		}
+		d.Original = found[of]
+	}
+	d.Actions, err = actions(ctx, t, storage.ActionQuery{ItemID: id}, maxActions)
 	return d, err
 }
+
+// maxActions bounds how many actions of one item are read.
+const maxActions = 10_000
 
 // itemInto receives the columns of an item in the order of every statement
 // here.

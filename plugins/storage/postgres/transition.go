@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 const (
 	qMove           query = "move"
+	qMoveFull       query = "move_full"
+	qMoveLock       query = "move_lock"
 	qAttemptsInsert query = "attempts_insert"
 )
 
@@ -22,7 +22,11 @@ var transitionFaults = faults{commit: "d9", committed: "d10"}
 
 // Transition applies conditional updates in order, in one transaction, and
 // answers how many rows each changed. Attempts are appended whatever the
-// answer is.
+// answer is, actions only where a row changed.
+//
+// What a deliverer asks for is one lean statement, and one more that looks in
+// an index of few for items that wait for these; all else has statements of its
+// own.
 func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([]storage.TransitionResult, error) {
 	const op = "transition items"
 	if err := checkMoves(moves); err != nil {
@@ -32,21 +36,27 @@ func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([
 		return nil, nil
 	}
 	var results []storage.TransitionResult
+	released := false
 	w := writing{pool: deliveryPool, faults: transitionFaults, settings: qOutboxPlanner}
 	err := a.run.write(ctx, op, w, func(ctx context.Context, t *tx) error {
-		results = make([]storage.TransitionResult, len(moves))
+		results, released = make([]storage.TransitionResult, len(moves)), false
 		for start := 0; start < len(moves); {
 			end := start + distinct(moves[start:])
-			if err := t.move(ctx, moves[start:end], results[start:end]); err != nil {
+			moved := &movement{t: t, moves: moves[start:end], results: results[start:end]}
+			if err := moved.run(ctx); err != nil {
 				return err
 			}
+			released = released || moved.released
 			start = end
 		}
-		return t.appendAttempts(ctx, moves, results)
+		if err := t.appendAttempts(ctx, moves, results); err != nil {
+			return err
+		}
+		return t.appendActions(ctx, actionsOf(moves, results))
 	})
 	// Also when the outcome is unknown: to look from the beginning costs time
 	// only.
-	if slices.ContainsFunc(moves, func(m storage.Transition) bool { return m.Set.State == storage.Pending }) {
+	if released || slices.ContainsFunc(moves, func(m storage.Transition) bool { return m.Set.State == storage.Pending }) {
 		a.hints.forget()
 	}
 	if err != nil {
@@ -65,6 +75,13 @@ func checkMoves(moves []storage.Transition) error {
 			return sdk.Invalid("set.state", "one of the seven states").At(i)
 		case m.Set.State == storage.Leased && m.Expect.State != storage.Leased:
 			return sdk.Invalid("set.state", "leased comes from Claim only").At(i)
+		case m.Waiting != nil && m.Waiting.State != storage.Pending && m.Waiting.State != storage.Quarantined:
+			return sdk.Invalid("waiting.state", "pending or quarantined").At(i)
+		}
+		if m.Action != nil {
+			if err := checkAction(*m.Action); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -82,27 +99,6 @@ func distinct(moves []storage.Transition) int {
 		seen[moves[i].ItemID] = struct{}{}
 	}
 	return len(moves)
-}
-
-// move applies moves of distinct items and notes which of them changed a row.
-func (t *tx) move(ctx context.Context, moves []storage.Transition, results []storage.TransitionResult) error {
-	var c moveColumns
-	at := make(map[int64]int, len(moves))
-	for i := range moves {
-		results[i].ItemID = moves[i].ItemID
-		at[moves[i].ItemID] = i
-		if err := c.add(&moves[i]); err != nil {
-			return err
-		}
-	}
-	return t.each(ctx, qMove, func(rows pgx.Rows) error {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return err
-		}
-		results[at[id]].Rows = 1
-		return nil
-	}, c.args()...)
 }
 
 // moveColumns are the parameters of the updating statement: a slice for each

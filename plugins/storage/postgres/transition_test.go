@@ -386,7 +386,7 @@ func TestTransitionsInOppositeOrder(t *testing.T) {
 					if _, err := tx.exec(t.Context(), qOutboxPlanner); err != nil {
 						return err
 					}
-					return tx.move(t.Context(), moves, results)
+					return (&movement{t: tx, moves: moves, results: results}).run(t.Context())
 				})
 				if err != nil {
 					t.Error(err)

@@ -38,7 +38,9 @@ moved AS (
     confirmed_by = coalesce(l.confirmed_by, u.confirmed_by),
     last_error = coalesce(l.last_error, u.last_error),
     quarantine_reason = coalesce(l.reason, u.quarantine_reason),
-    settled_at = CASE l.settled WHEN true THEN l.now WHEN false THEN NULL ELSE u.settled_at END
+    -- What is disputed stays open when it is accepted or confirmed. Q25
+    settled_at = CASE WHEN l.settled AND (l.accepted OR l.confirmed) AND u.disputed IS NOT NULL THEN u.settled_at
+                      WHEN l.settled THEN l.now WHEN NOT l.settled THEN NULL ELSE u.settled_at END
   FROM locked AS l WHERE u.item = ANY (ARRAY[l.item])
   RETURNING u.item, u.route, u.state, u.settled_at IS NULL AS is_open, l.was, l.was_open
 ),
