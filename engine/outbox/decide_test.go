@@ -304,9 +304,14 @@ func TestLook(t *testing.T) {
 		{x(opened, taken), taken, true},
 		{x(opened, refused), opened, true},
 		{x(taken, limited), opened, true},
-		{x(dup, refused), opened, true},
+		// A duplicate of somebody else's stays one, whatever is sent after it.
+		{x(dup, dup), dup, false},
+		{x(dup, refused), dup, false},
+		{x(opened, dup, refused), dup, true},
+		{x(refused, dup), dup, false},
+		{x(dup, taken), taken, false},
 		{x(limited, taken), taken, false},
-		{x(dup, opened), opened, true},
+		{x(dup, opened), dup, false},
 		{x("unheard of"), opened, false},
 	}
 	for _, tt := range tests {

@@ -57,7 +57,8 @@ type Seen struct {
 	Class exporter.HostClass
 	// OpenBefore is set if an earlier exchange of the same attempt may have
 	// had an effect: a plugin that sends twice must not pass its own
-	// duplicate off as foreign, nor a refusal of the second as the answer.
+	// duplicate off as foreign. A duplicate answer proves that its request had
+	// none.
 	OpenBefore bool
 	Mendable   bool
 	Breaker    bool
@@ -68,21 +69,23 @@ type Seen struct {
 // Look reduces the exchanges of one item, in the order in which they began, to
 // what they prove together. Exchanges that sent nothing count only if no other
 // did. A refusal or a rate limit proves nothing about a request before it that
-// may have been taken: both together are indefinite.
+// may have been taken: both together are indefinite. A duplicate answer proves
+// that the identifier was taken by then: of what follows it, only a success says
+// more, and whatever else it says is about a repeat.
 func Look(exchanges []exporter.Exchange) Seen {
 	var s Seen
 	for _, x := range exchanges {
 		s.Breaker = s.Breaker || x.Breaker
-		if x.Class == exporter.ClassNotSent {
+		switch {
+		case x.Class == exporter.ClassNotSent:
 			if s.Class == ClassNone {
 				s.Class, s.Last = x.Class, x
 			}
 			continue
-		}
-		switch s.Class {
-		case exporter.ClassSuccess, exporter.ClassDuplicateOwn, exporter.ClassIndefinite:
+		case s.Class == exporter.ClassDuplicateOwn && x.Class != exporter.ClassSuccess:
+			continue
+		case s.Class == exporter.ClassSuccess, s.Class == exporter.ClassIndefinite:
 			s.OpenBefore = true
-		default: // proves that it had no effect
 		}
 		s.Class, s.Last, s.Mendable = known(x.Class), x, x.Mendable
 	}
