@@ -101,10 +101,12 @@ func (c *corrector) run(ctx context.Context) error {
 		{c.lock, "c2"},  // B27
 		{c.known, "c3"}, // B28
 		{c.bound, "c4"}, // B29
+		{c.dependencies, ""},
 		{c.insert, "c5"},
 		{c.items, ""},
 		{c.replacement, ""},
 		{c.deltas, ""},
+		{c.counted, ""},
 	} {
 		err := step.do(ctx)
 		if err == nil {
@@ -218,6 +220,16 @@ func (c *corrector) bound(ctx context.Context) error {
 	return nil
 }
 
+// dependencies holds what the items depend on as it is: after the row of the
+// original, in item order.
+func (c *corrector) dependencies(ctx context.Context) error {
+	same, err := dependencies(ctx, c.t, c.req.Items)
+	if err == nil && !same {
+		return c.decide(storage.CorrectResult{Stale: &storage.Stale{Items: true}})
+	}
+	return err
+}
+
 // insert writes the correction. An id that exists by now was taken by something
 // that the lock does not exclude: it is answered as the record of usage would
 // answer it (B15 to B19).
@@ -319,6 +331,19 @@ func (c *corrector) items(ctx context.Context) error {
 	}
 	_, err := insertItems(ctx, c.t, items)
 	return err
+}
+
+// counted adds what the correction and its replacement do to counters that own
+// their periods: after the totals and buckets, in the order of keys. // Q21
+func (c *corrector) counted(ctx context.Context) error {
+	var deltas []storage.Counter
+	if o := &c.original; c.req.Counted {
+		deltas = append(deltas, countedDelta(o, c.event.Effect))
+	}
+	if with := c.req.Replacement; with != nil && with.Counted {
+		deltas = append(deltas, countedDelta(&with.Event, with.Event.Quantity))
+	}
+	return writeCounters(ctx, c.t, qCountersAdd, foldCounters(deltas, decimal.Decimal.Add))
 }
 
 // replacement records the event that takes the original's place, all but what

@@ -45,11 +45,12 @@ func (s store) RecordEvents(ctx context.Context, req storage.RecordRequest) (sto
 	if err := checkRecord(req); err != nil {
 		return storage.RecordResult{}, fmt.Errorf("%s: %w", op, err)
 	}
-	if s.own != nil && !fault.Enabled {
+	if s.own != nil && !fault.Enabled && !counts(req) {
 		return s.own.record(ctx, op, req)
 	}
 	// One statement has no points at which to stop: with faults, and in a
-	// transaction of the caller's, the steps are round trips.
+	// transaction of the caller's, the steps are round trips. So they are for
+	// the few events whose period belongs to a counter.
 	var res storage.RecordResult
 	err := s.run.write(ctx, op, writing{lock: lockShared, faults: recordFaults}, func(ctx context.Context, t *tx) (err error) {
 		res, err = recordIn(ctx, t, req)
@@ -190,7 +191,11 @@ func recordIn(ctx context.Context, t *tx, req storage.RecordRequest) (storage.Re
 	if err != nil {
 		return storage.RecordResult{}, err
 	}
-	return rec.in(ctx, t)
+	res, err := rec.in(ctx, t)
+	if err == nil && res.Stale == nil && (req.Mode != storage.Atomic || !conflicts(res)) {
+		err = rec.count(ctx, t)
+	}
+	return res, err
 }
 
 // in is [recordIn] of a recorder.

@@ -447,7 +447,8 @@ func TestInsertItems(t *testing.T) {
 			all[i] = itemOf{new: &items[i], seq: 7, feature: "tokens"}
 		}
 		must(t, a.run.write(t.Context(), "insert", writing{}, func(ctx context.Context, x *tx) (err error) {
-			superseded, err = insertItems(ctx, x, all)
+			done, err := insertItems(ctx, x, all)
+			superseded = done.superseded
 			return err
 		}))
 		return superseded

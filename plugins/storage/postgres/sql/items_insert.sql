@@ -3,11 +3,11 @@ item AS (
   SELECT * FROM unnest(
     $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
     $10::bytea[], $11::bytea[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::text[], $17::boolean[],
-    $18::int[])
-  AS i (
+    $18::int[], $19::bigint[], $20::boolean[], $21::timestamptz[])
+  WITH ORDINALITY AS i (
     seq, feature, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
     digest, subject_key, route, serial_key, customer, payload, quarantine_reason, settled,
-    attempt_budget)
+    attempt_budget, depends_on, waits, usage_at, ord)
 ),
 offered AS MATERIALIZED (
   SELECT nextval('{schema}.fencepost_item_seq') AS item, o.*
@@ -23,11 +23,12 @@ offered AS MATERIALIZED (
 -- A route that is not stored is NULL here, and refused.
 state AS (
   INSERT INTO {schema}.fencepost_outbox_state
-    (item, route, subject_key, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at)
+    (item, route, subject_key, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at,
+     waits_for)
   SELECT item, known_route, subject_key, serial_key,
     CASE quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
     attempt_budget, CASE quarantine_reason WHEN '' THEN now END, nullif(quarantine_reason, ''),
-    CASE WHEN settled THEN now END
+    CASE WHEN settled THEN now END, CASE WHEN waits THEN depends_on END
   FROM offered ORDER BY item
   ON CONFLICT (subject_key) WHERE superseded_by IS NULL DO NOTHING
   RETURNING item, route, state, settled_at
@@ -35,9 +36,11 @@ state AS (
 staged AS (
   INSERT INTO {schema}.fencepost_outbox_items
     (item, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
-     digest, route, event_seq, feature, customer, payload, created_at)
+     digest, route, event_seq, feature, customer, payload, created_at,
+     depends_on, usage_at)
   SELECT o.item, o.tenant_key, o.subject_kind, o.subject_ref, o.exporter, o.destination_account, o.mode,
-    o.mapping_version, o.digest, o.route, o.seq, o.feature, o.customer, nullif(o.payload, ''), o.now
+    o.mapping_version, o.digest, o.route, nullif(o.seq, 0), o.feature, o.customer, nullif(o.payload, ''), o.now,
+    nullif(o.depends_on, 0), o.usage_at
   FROM offered AS o JOIN state USING (item) ORDER BY o.item
 ),
 counted AS (
@@ -45,4 +48,5 @@ counted AS (
   SELECT route, state, count(*), count(*) FILTER (WHERE settled_at IS NULL)
   FROM state GROUP BY route, state
 )
-SELECT count(*) FROM offered AS o WHERE o.item NOT IN (SELECT item FROM state)
+-- Those whose identity exists are not among the answers.
+SELECT o.ord, s.item FROM offered AS o LEFT JOIN state AS s ON s.item = o.item
