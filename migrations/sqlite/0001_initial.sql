@@ -15,12 +15,12 @@ CREATE TABLE fencepost_meta (
 -- The last insertion identities handed out. Not AUTOINCREMENT: that writes its
 -- bookkeeping for every row, and for every row that was skipped.
 --
--- system says which store this is, claims is raised by every claim that takes
+-- store says which store this is, claims is raised by every claim that takes
 -- something and restores by what an operator does after the store went back in
--- time: a restored backup has the same system and fewer claims. last_beat is the
+-- time: a restored backup has the same id and fewer claims. last_beat is the
 -- latest heartbeat, 0 for none.
 INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0), ('last_event', 0), ('last_item', 0),
-  ('system', lower(hex(randomblob(16)))), ('claims', 0), ('restores', 0), ('last_beat', 0);
+  ('store', lower(hex(randomblob(16)))), ('claims', 0), ('restores', 0), ('last_beat', 0);
 
 -- The generations of the totals and buckets. last is the highest number that
 -- was ever given: an abandoned one may still have rows.
@@ -578,11 +578,12 @@ CREATE TRIGGER fencepost_outbox_items_no_delete BEFORE DELETE ON fencepost_outbo
 WHEN fencepost_pruning() IS NOT 1
 BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_items is immutable'); END;
 
--- A route is retired, never changed and never removed.
+-- A route is retired or given another exporter's name, never changed otherwise
+-- and never removed.
 CREATE TRIGGER fencepost_routes_no_update BEFORE UPDATE ON fencepost_routes
-WHEN NOT (OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL
+WHEN NOT ((OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL AND NEW.exporter = OLD.exporter
+    OR NEW.retired_at IS OLD.retired_at AND NEW.exporter <> OLD.exporter)
   AND NEW.route = OLD.route
-  AND NEW.exporter = OLD.exporter
   AND NEW.destination_account = OLD.destination_account
   AND NEW.mode = OLD.mode
   AND NEW.feature = OLD.feature
@@ -590,7 +591,7 @@ WHEN NOT (OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL
   AND NEW.mapping_version = OLD.mapping_version
   AND NEW.applies_after = OLD.applies_after
   AND NEW.created_at = OLD.created_at)
-BEGIN SELECT RAISE(ABORT, 'fencepost_routes can only be retired'); END;
+BEGIN SELECT RAISE(ABORT, 'fencepost_routes can only be retired or renamed'); END;
 CREATE TRIGGER fencepost_routes_no_delete BEFORE DELETE ON fencepost_routes
 BEGIN SELECT RAISE(ABORT, 'fencepost_routes is never deleted'); END;
 

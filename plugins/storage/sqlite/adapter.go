@@ -107,6 +107,10 @@ var (
 	_ storage.SubscriptionStore = (*Adapter)(nil)
 	_ storage.OutboxStore       = (*Adapter)(nil)
 	_ storage.RouteStore        = (*Adapter)(nil)
+	_ storage.SettlementStore   = (*Adapter)(nil)
+	_ storage.HostStore         = (*Adapter)(nil)
+	_ storage.ReportStore       = (*Adapter)(nil)
+	_ storage.ReconcileStore    = (*Adapter)(nil)
 	_ storage.Migrator          = (*Adapter)(nil)
 )
 

@@ -105,6 +105,18 @@ func (b boundStore) Routes(ctx context.Context) (set storage.RouteSet, err error
 	return set, err
 }
 
+// DecideCutovers is that of [storage.ReportStore]: who records in a transaction
+// cannot wait for another one.
+func (b boundStore) DecideCutovers(ctx context.Context, list []storage.Cutover) (stored []storage.Cutover, err error) {
+	err = b.do(ctx, "decide cutovers", func(c *conn) error {
+		return c.savepoint(func() (err error) {
+			stored, err = decideCutovers(c, list)
+			return err
+		})
+	})
+	return stored, err
+}
+
 func (b boundStore) ChangeRoutes(ctx context.Context, change storage.RouteChange) (set storage.RouteSet, err error) {
 	err = b.do(ctx, "change routes", func(c *conn) error {
 		return c.savepoint(func() (err error) {

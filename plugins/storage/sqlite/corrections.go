@@ -237,6 +237,9 @@ func (r *corrector) write(ctx context.Context, c *conn, original storage.Event, 
 	if err := rec.deltas.entry(c, &entry, seq); err != nil {
 		return err
 	}
+	if r.req.Counted {
+		rec.counted.add(&entry.Event, entry.Event.Effect)
+	}
 	for k := range entry.Items {
 		rec.items = append(rec.items, itemOf{new: &entry.Items[k], seq: seq, feature: entry.Event.Feature})
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -22,6 +23,31 @@ func (a *Adapter) AddCounters(ctx context.Context, deltas []storage.Counter) err
 	return a.write(ctx, "add to counters", func(_ context.Context, c *conn) error {
 		return writeCounters(c, qCounterAdd, deltas)
 	})
+}
+
+// counted is what recorded events add to the counters that own their period.
+type counted map[totalKey]*storage.Counter
+
+func (d *counted) add(ev *storage.Event, effect decimal.Decimal) {
+	if *d == nil {
+		*d = counted{}
+	}
+	k := totalKey{ev.Tenant, ev.Feature, ev.PeriodStart.UnixMicro()}
+	n := (*d)[k]
+	if n == nil {
+		key := storage.CounterKey{Tenant: ev.Tenant, Feature: ev.Feature, PeriodStart: ev.PeriodStart}
+		n = &storage.Counter{CounterKey: key, PeriodEnd: ev.PeriodEnd}
+		(*d)[k] = n
+	}
+	n.Value = n.Value.Add(effect)
+}
+
+func (d counted) write(c *conn) error {
+	all := make([]storage.Counter, 0, len(d))
+	for _, n := range d {
+		all = append(all, *n)
+	}
+	return writeCounters(c, qCounterAdd, all)
 }
 
 func compareCounters(a, b storage.Counter) int {

@@ -124,8 +124,10 @@ func listItems(c *conn, q storage.ItemQuery, now time.Time) (storage.ItemPage, e
 		optText(q.Account).optText(q.Mode).bool(q.Open).bool(q.Disputed).optTime(acceptedBefore)
 	if statement == qItemsOfDigest {
 		b.text(digestList(q.Digests))
+	} else {
+		b.null()
 	}
-	err = b.each(func(r *row) error {
+	err = b.optInt(q.DependsOn).each(func(r *row) error {
 		page.Items = append(page.Items, r.item())
 		return nil
 	})
@@ -156,6 +158,9 @@ func digestList(digests []storage.Hash) string {
 func itemsStatement(c *conn, q storage.ItemQuery) (query, error) {
 	if len(q.Digests) > 0 {
 		return qItemsOfDigest, nil
+	}
+	if q.DependsOn != 0 {
+		return qItemsOfOriginal, nil
 	}
 	if q.SubjectRef != "" && q.Tenant != "" {
 		isEvent, err := c.bind(qEventDedupe).text(q.Tenant).text(q.SubjectRef).one(func(*row) {})

@@ -161,12 +161,49 @@ const (
 	qItemsAttention
 	qItemsOfEvent
 	qItemsOfDigest
+	qItemsOfOriginal
 	qItemsOfSeq
 	qCounts
 	qFencedAttempts
 	qOldestPending
 	qDisputed
 	qOldestAccepted
+
+	qLastBeat
+	qLastBeatSet
+	qHostPut
+	qHostForget
+	qHostsForget
+	qHosts
+	qSampleInsert
+	qSamplesForget
+	qSamples
+	qRole
+	qRolePut
+	qBound
+	qBounds
+	qBoundPut
+	qBoundItem
+	qCutoverInsert
+	qCutover
+	qCutovers
+	qSupersede
+	qRestorable
+	qRestorableCount
+	qRestore
+	qRestoresRaise
+	qRouteRename
+	qBoundRename
+	qExporterKnown
+	qRouteOpen
+	qSumScan
+	qSumConfirm
+	qReconciliation
+	qReconciliationPut
+	qReconciliations
+	qReconciliationLast
+	qReconciliationLineInsert
+	qReconciliationLines
 
 	qPing
 

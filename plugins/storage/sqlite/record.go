@@ -104,6 +104,7 @@ type recorder struct {
 	now     time.Time
 	lastSeq int64 // highest seq handed out
 	deltas  deltas
+	counted counted
 	// tombstones says that there are any: most stores have none.
 	tombstones bool
 	counts     countDeltas
@@ -178,6 +179,7 @@ func (r *recorder) run(ctx context.Context, c *conn) (storage.RecordResult, erro
 // begin starts anew and checks what the request assumed.
 func (r *recorder) begin(c *conn) (*storage.Stale, error) {
 	r.now = r.clock().UTC().Truncate(time.Microsecond)
+	r.counted = nil
 	r.deltas, r.counts, r.items = newDeltas(), countDeltas{}, r.items[:0]
 	r.res = storage.RecordResult{Units: make([]storage.UnitResult, len(r.req.Units))}
 	var err error
@@ -195,7 +197,10 @@ func (r *recorder) writeDeltas(c *conn) error {
 	if err != nil {
 		return err
 	}
-	return r.deltas.write(c, all...)
+	if err := r.deltas.write(c, all...); err != nil {
+		return err
+	}
+	return r.counted.write(c)
 }
 
 // writeEvents records the units in the order of their identities.
@@ -333,6 +338,9 @@ func (r *recorder) entry(c *conn, e *storage.Entry, receipt string) (entryOutcom
 	r.lastSeq = seq
 	if err := r.deltas.entry(c, e, seq); err != nil {
 		return entryOutcome{}, err
+	}
+	if e.Counted {
+		r.counted.add(ev, ev.Quantity)
 	}
 	for k := range e.Items {
 		r.items = append(r.items, itemOf{new: &e.Items[k], seq: seq, feature: ev.Feature})

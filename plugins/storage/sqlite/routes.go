@@ -75,6 +75,9 @@ func changeRoutes(c *conn, change storage.RouteChange, now time.Time) (storage.R
 	if revision != change.Revision {
 		return set, routeConflict("routes_changed", "the revision of the routes as they are")
 	}
+	if err := renameExporter(c, change.Rename); err != nil {
+		return set, err
+	}
 	for _, m := range change.Mappings {
 		if err := putMapping(c, m, now); err != nil {
 			return set, err
@@ -86,6 +89,11 @@ func changeRoutes(c *conn, change storage.RouteChange, now time.Time) (storage.R
 		}
 	}
 	for _, id := range change.Retire {
+		if change.Idle {
+			if err := checkIdle(c, id); err != nil {
+				return set, err
+			}
+		}
 		n, err := c.bind(qRouteRetire).int(id).time(now).run()
 		if err != nil {
 			return set, err
@@ -112,7 +120,57 @@ func changeRoutes(c *conn, change storage.RouteChange, now time.Time) (storage.R
 	if err := c.run(qRoutesRevisionRaise); err != nil {
 		return set, err
 	}
+	if change.Action != nil {
+		if e := checkAction(change.Action); e != nil {
+			return set, e
+		}
+		if err := appendAction(c, change.Action, now); err != nil {
+			return set, err
+		}
+	}
 	return routes(c)
+}
+
+// renameExporter moves the routes and bounds of an exporter to another name.
+func renameExporter(c *conn, r *storage.RouteRename) error {
+	if r == nil {
+		return nil
+	}
+	if r.To == "" || r.To == r.From {
+		return sdk.Invalid("rename.to", "another name")
+	}
+	var taken bool
+	if _, err := c.bind(qExporterKnown).text(r.To).one(func(row *row) {
+		routed, bounds := row.bool(), row.bool()
+		taken = routed || bounds
+	}); err != nil {
+		return err
+	}
+	if taken {
+		return routeConflict("route_exists", "a name that no route and no report bound has")
+	}
+	n, err := c.bind(qRouteRename).text(r.From).text(r.To).run()
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return notFound("a route of the exporter")
+	}
+	_, err = c.bind(qBoundRename).text(r.From).text(r.To).run()
+	return err
+}
+
+// checkIdle refuses a route with open items: the gauge is kept in the
+// transactions that move them.
+func checkIdle(c *conn, route int64) error {
+	var open int64
+	if _, err := c.bind(qRouteOpen).int(route).one(func(r *row) { open = r.int() }); err != nil {
+		return err
+	}
+	if open > 0 {
+		return routeConflict("route_open", "a route without open items")
+	}
+	return nil
 }
 
 func routeConflict(code, rule string) *sdk.Error {

@@ -79,12 +79,13 @@ type mover struct {
 
 func (m *mover) move(t *storage.Transition) (rows int, err error) {
 	var route int64
-	var wasOpen bool
+	var wasOpen, disputed bool
 	if _, err := m.c.bind(qMoveBefore).int(t.ItemID).one(func(r *row) {
-		route, wasOpen = r.int(), r.bool()
+		route, wasOpen, disputed = r.int(), r.bool(), r.bool()
 	}); err != nil {
 		return 0, err
 	}
+	t = leaveOpen(t, disputed)
 	changed, err := m.update(t)
 	if err != nil {
 		return 0, err
@@ -100,6 +101,20 @@ func (m *mover) move(t *storage.Transition) (rows int, err error) {
 		err = m.append(t, !changed)
 	}
 	return rows, err
+}
+
+// leaveOpen takes the settlement out of an acceptance or confirmation of an item
+// that evidence speaks against. // Q25
+func leaveOpen(t *storage.Transition, disputed bool) *storage.Transition {
+	if d := t.Set.Disputed; d != nil {
+		disputed = *d != ""
+	}
+	if !disputed || t.Set.Settled == nil || !*t.Set.Settled || !t.Set.AcceptedNow && !t.Set.ConfirmedNow {
+		return t
+	}
+	left := *t
+	left.Set.Settled = nil
+	return &left
 }
 
 // openAfter reports whether an item is open once settled was applied to it.

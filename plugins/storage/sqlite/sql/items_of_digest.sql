@@ -18,4 +18,5 @@ WHERE i.digest IN (SELECT unhex(value) FROM json_each(?14)) AND +i.item > ?1
   AND (NOT ?11 OR s.settled_at IS NULL)
   AND (NOT ?12 OR s.disputed IS NOT NULL)
   AND (?13 IS NULL OR (s.state = 'accepted' AND s.accepted_at <= ?13 AND s.superseded_by IS NULL))
+  AND (?15 IS NULL OR i.depends_on = ?15)
 ORDER BY i.item LIMIT ?2

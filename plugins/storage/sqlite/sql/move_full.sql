@@ -14,7 +14,7 @@ UPDATE fencepost_outbox_state SET
   quarantine_reason = CASE WHEN ?23 THEN NULL ELSE coalesce(?11, quarantine_reason) END,
   settled_at = CASE ?12 WHEN 1 THEN ?13 WHEN 0 THEN NULL ELSE settled_at END,
   attempt_budget = attempt_budget + ?17,
-  disputed = coalesce(?18, disputed),
+  disputed = nullif(coalesce(?18, disputed), ''),
   method = coalesce(?19, method),
   serial_key = CASE WHEN ?20 IS NOT NULL THEN coalesce(?21, serial_key) ELSE serial_key END,
   waits_for = CASE WHEN NOT ?22 THEN waits_for END

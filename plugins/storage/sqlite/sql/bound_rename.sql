@@ -1,0 +1,1 @@
+UPDATE fencepost_report_bounds SET exporter = ?2 WHERE exporter = ?1

@@ -1,0 +1,1 @@
+DELETE FROM fencepost_hosts WHERE host = ?1

@@ -1,0 +1,1 @@
+SELECT value FROM fencepost_meta WHERE key = 'last_beat'

@@ -1,0 +1,1 @@
+SELECT finished_at IS NOT NULL FROM fencepost_reconciliations WHERE run = ?1

@@ -1,0 +1,1 @@
+SELECT owner, until, fence FROM fencepost_roles WHERE role = ?1

@@ -1,0 +1,1 @@
+DELETE FROM fencepost_clock_samples WHERE store_at < ?1
