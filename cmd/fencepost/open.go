@@ -60,14 +60,18 @@ func (a *app) loadConfig() (config.Config, error) {
 
 // openHost opens the configured host, with its delivery loops or without.
 func (a *app) openHost(ctx context.Context, cfg config.Config, logger *slog.Logger, deliver bool) (*host.Host, error) {
+	return host.Open(ctx, hostConfig(cfg, logger, deliver))
+}
+
+func hostConfig(cfg config.Config, logger *slog.Logger, deliver bool) host.Config {
 	lockWait := time.Duration(0) // a server waits for its predecessor to end
 	if !deliver {
 		lockWait = -1
 	}
-	return host.Open(ctx, host.Config{
+	return host.Config{
 		Settings: cfg, Builtins: builtins(lockWait), WithoutDelivery: !deliver,
 		Version: programVersion(), Getenv: os.LookupEnv, Logger: logger,
-	})
+	}
 }
 
 func programVersion() string {

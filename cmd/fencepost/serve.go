@@ -77,7 +77,14 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 		return &sdk.Error{Tag: sdk.TagInvalid, Field: "listen", Rule: "an address that is free", Err: err, Hint: "another server may be running; name another address with --listen"}
 	}
 	started := time.Now()
-	h, err := a.openHost(ctx, cfg, logger, true)
+	push, err := openOTLP(ctx, os.Getenv, logger)
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	opened := hostConfig(cfg, logger, true)
+	opened.Tracer, opened.MetricReaders = push.provider(), push.readers
+	h, err := host.Open(ctx, opened)
 	if err != nil {
 		_ = ln.Close()
 		return err
@@ -103,7 +110,11 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 	case <-ctx.Done():
 		logger.InfoContext(ctx, "stopping", "grace", grace.String())
 	}
-	return errors.Join(err, a.stop(srv, h, logger))
+	err = errors.Join(err, a.stop(srv, h, logger))
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	push.close(last, logger)
+	return err
 }
 
 // namingStore says in every answer which store it is about.

@@ -45,14 +45,20 @@ type Metrics struct {
 var secondsBuckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}
 
 // New returns metrics with a registry of their own; nothing global is touched.
-func New() (*Metrics, error) {
+// They are read by the Prometheus page and by the given readers, which Close
+// shuts down.
+func New(readers ...sdkmetric.Reader) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exp, err := otelprom.New(otelprom.WithRegisterer(m.registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("prometheus exporter: %w", err)
 	}
-	m.provider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exp))
+	options := []sdkmetric.Option{sdkmetric.WithReader(exp)}
+	for _, r := range readers {
+		options = append(options, sdkmetric.WithReader(r))
+	}
+	m.provider = sdkmetric.NewMeterProvider(options...)
 	if err := m.instruments(m.provider.Meter("github.com/fencepost/fencepost")); err != nil {
 		return nil, err
 	}

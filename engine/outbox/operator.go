@@ -1,0 +1,237 @@
+package outbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// Bounds of what is said with an action, in characters.
+const (
+	MaxActor    = 200
+	MaxReason   = 1000
+	maxDisputed = 200
+)
+
+// Act says who does something, and why. Both are stored with it.
+type Act struct {
+	Actor  string // 1 to 200 characters
+	Reason string // 1 to 1000 characters
+	// DryRun asks what would be done and writes nothing. What depends on the
+	// store's clock is then told by the program's own.
+	DryRun bool
+}
+
+// Check fails with tag invalid if the act does not say who or why.
+func (a Act) Check() error {
+	if !said(a.Actor, MaxActor) {
+		return invalid("actor", "who does this: 1 to 200 characters without control characters")
+	}
+	if !said(a.Reason, MaxReason) {
+		return invalid("reason", "why: 1 to 1000 characters without control characters")
+	}
+	return nil
+}
+
+// said reports whether a text says something that a person can read.
+func said(s string, most int) bool {
+	return strings.TrimSpace(s) != "" && utf8.ValidString(s) && utf8.RuneCountInString(s) <= most &&
+		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' })
+}
+
+// Finding is what evidence says of an item.
+type Finding string
+
+// The findings.
+const (
+	FoundTaken   Finding = "taken"   // the provider counted it
+	FoundRefused Finding = "refused" // the provider did not count it, and will not
+)
+
+// Kinds of evidence. Sources of the provider's are those that an exporter's
+// manifest lists in ReadBack.Evidence.
+const (
+	EvidenceProvider = "provider"
+	EvidenceAsserted = "asserted" // a person's statement
+
+	SourceSumPresent  = "sum_present"
+	SourceErrorReport = "error_report"
+)
+
+// Evidence is what is known of an item beside what the host saw itself. A search
+// that found nothing is none: a provider may show late what it took. // Q23
+type Evidence struct {
+	Kind    string  `json:"kind"`             // provider or asserted
+	Source  string  `json:"source,omitempty"` // of kind provider
+	Finding Finding `json:"finding"`
+	Text    string  `json:"text"` // 1 to 1000 characters
+}
+
+// Check fails with tag invalid, naming the field and the rule. admissible are the
+// sources that the exporter's manifest lists.
+func (e Evidence) Check(admissible []string) error {
+	switch {
+	case e.Finding != FoundTaken && e.Finding != FoundRefused:
+		return invalid("evidence.finding", "taken or refused")
+	case !said(e.Text, MaxReason):
+		return invalid("evidence.text", "what it says: 1 to 1000 characters without control characters")
+	case e.Kind == EvidenceAsserted:
+		if e.Source != "" {
+			return invalid("evidence.source", "empty with a person's statement")
+		}
+		return nil
+	case e.Kind != EvidenceProvider:
+		return invalid("evidence.kind", "provider or asserted")
+	case !slices.Contains(admissible, e.Source):
+		return invalid("evidence.source", "one that the exporter's manifest lists: "+strings.Join(admissible, ", "))
+	case e.Source == SourceSumPresent && e.Finding != FoundTaken, e.Source == SourceErrorReport && e.Finding != FoundRefused:
+		return invalid("evidence.finding", "what "+e.Source+" can show")
+	}
+	return nil
+}
+
+// action is the line of the log for an act on an item.
+func (a Act) action(kind storage.ActionKind, item storage.Item, to storage.ItemState, detail map[string]any) storage.Action {
+	out := storage.Action{
+		ItemID: item.ItemID, Kind: kind, Actor: a.Actor, Reason: a.Reason, From: item.State, To: to,
+	}
+	if len(detail) > 0 {
+		if raw, err := json.Marshal(detail); err == nil {
+			out.Detail = raw
+		}
+	}
+	return out
+}
+
+// with adds evidence to an action.
+func (e *Evidence) with(a storage.Action) storage.Action {
+	if e != nil {
+		a.EvidenceKind, a.Evidence = e.Kind, e.Text
+	}
+	return a
+}
+
+// note is what of evidence is stored as detail.
+func (e *Evidence) note(detail map[string]any) map[string]any {
+	if e == nil {
+		return detail
+	}
+	if detail == nil {
+		detail = map[string]any{}
+	}
+	detail["finding"] = e.Finding
+	if e.Source != "" {
+		detail["source"] = e.Source
+	}
+	return detail
+}
+
+// found is what the evidence of a stored action says.
+func found(a storage.Action) Finding {
+	var detail struct {
+		Finding Finding `json:"finding"`
+	}
+	if json.Unmarshal(a.Detail, &detail) != nil {
+		return ""
+	}
+	return detail.Finding
+}
+
+// The two ways in which an item is not what somebody who settles it took it for.
+// errors.Is answers for both, and both are conflicts.
+var (
+	ErrExpectedStateMismatch = &sdk.Error{Tag: sdk.TagConflict, Code: "expected_state_mismatch"}
+	ErrMappingChanged        = &sdk.Error{Tag: sdk.TagConflict, Code: "mapping_changed"}
+)
+
+// StateMismatchError says that an item moved, and where it is now. Nothing was
+// written. It is [ErrExpectedStateMismatch].
+type StateMismatchError struct {
+	ItemID       int64
+	Current      storage.ItemState
+	LeaseToken   int64
+	Settled      bool
+	SupersededBy int64 // zero: not superseded
+}
+
+func mismatched(i storage.Item) error {
+	return &StateMismatchError{
+		ItemID: i.ItemID, Current: i.State, LeaseToken: i.LeaseToken, Settled: !i.SettledAt.IsZero(), SupersededBy: i.SupersededBy,
+	}
+}
+
+func (e *StateMismatchError) Error() string {
+	s := fmt.Sprintf("conflict: item %d is %s", e.ItemID, e.Current)
+	if e.Settled {
+		s += ", settled"
+	}
+	if e.SupersededBy != 0 {
+		s += fmt.Sprintf(", superseded by item %d", e.SupersededBy)
+	}
+	return s + fmt.Sprintf(", lease token %d, expected_state_mismatch", e.LeaseToken)
+}
+
+// Unwrap returns the tagged error.
+func (e *StateMismatchError) Unwrap() error { return ErrExpectedStateMismatch }
+
+// MappingChangedError says that what an item was made with is not in force any
+// more, and that it cannot be made anew. Nothing was written. It is
+// [ErrMappingChanged].
+type MappingChangedError struct {
+	ItemID  int64
+	Current string // the version in force; empty: none
+	Why     string
+}
+
+func (e *MappingChangedError) Error() string {
+	return fmt.Sprintf("conflict: item %d: %s, mapping_changed", e.ItemID, e.Why)
+}
+
+// Unwrap returns the tagged error.
+func (e *MappingChangedError) Unwrap() error { return ErrMappingChanged }
+
+// Unmet is the first expectation that an item does not meet, as an error, or nil.
+// now is an estimate of the store's clock, so only the store's own answer decides
+// about durations.
+func Unmet(e storage.Expect, i storage.Item, now time.Time) error {
+	switch {
+	case i.State != e.State, i.SupersededBy != 0,
+		e.LeaseToken != nil && *e.LeaseToken != i.LeaseToken,
+		e.Unresolved != nil && *e.Unresolved != i.Unresolved,
+		e.Settled != nil && *e.Settled == i.SettledAt.IsZero(),
+		e.Attempts != nil && *e.Attempts != i.Attempts:
+		return mismatched(i)
+	case e.MappingVersion != nil && *e.MappingVersion != i.Identity.MappingVersion:
+		return &MappingChangedError{ItemID: i.ItemID, Current: i.Identity.MappingVersion, Why: "made with another mapping than expected"}
+	}
+	since := i.FirstUnresolvedAt
+	switch {
+	case e.QuietFor != nil && !i.ClaimedAt.IsZero() && now.Sub(i.ClaimedAt) < *e.QuietFor:
+		return refusal("too_early", fmt.Sprintf("nothing was claimed of it for %s", *e.QuietFor), "a request may still be on its way: wait and try again")
+	case e.Within != nil && !since.IsZero() && now.Sub(since) >= *e.Within:
+		return refusal(storage.CodeHorizonPassed, fmt.Sprintf("unresolved for less than %s", *e.Within), "the provider may have forgotten the identifier: resolve it to accepted or rejected, on evidence")
+	case e.TrustedSince != nil && !since.IsZero() && since.Before(*e.TrustedSince):
+		return refusal(storage.CodeClockUntrusted, "unresolved since a time that the clock can tell", "resolve it to accepted or rejected, on evidence")
+	}
+	return nil
+}
+
+func refusal(code, rule, hint string) error {
+	return &sdk.Error{Tag: sdk.TagConflict, Code: code, Field: "item", Rule: rule, Hint: hint}
+}
+
+// Evidence against an item is shown beside its state in this form.
+func disputeText(e Evidence) string {
+	text := e.Text
+	if e.Source != "" {
+		text = e.Source + ": " + text
+	}
+	return clip(cleanMessage(text), maxDisputed)
+}
