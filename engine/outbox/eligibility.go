@@ -212,8 +212,8 @@ func buildItem(e Enqueue, r storage.Route) storage.NewItem {
 func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string) {
 	intent, err := e.intent(r, item)
 	manifest, known := e.Manifests[r.Exporter]
-	if !known { // a manifest without limits
-		manifest.Values = exporter.ValueDomain{MaxDecimals: -1, Negative: true, Zero: true}
+	if !known {
+		manifest = unlimited()
 	}
 	dest := DestinationOf(r)
 	serial := SerialKey(dest, manifest.SerialBy, intent)
@@ -227,6 +227,11 @@ func judge(e Enqueue, r storage.Route, item storage.NewItem) (Reason, string) {
 		return ReasonPayloadInvalid, serial
 	}
 	return Check(manifest, dest, intent, e.Now), serial
+}
+
+// unlimited is the manifest of an exporter that this host does not run.
+func unlimited() exporter.Manifest {
+	return exporter.Manifest{Values: exporter.ValueDomain{MaxDecimals: -1, Negative: true, Zero: true}}
 }
 
 // intent is the payload that the item will have.
