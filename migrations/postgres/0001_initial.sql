@@ -323,7 +323,7 @@ CREATE INDEX fencepost_outbox_items_depends
   ON {schema}.fencepost_outbox_items (depends_on, item) WHERE depends_on IS NOT NULL;
 
 CREATE INDEX fencepost_outbox_items_usage
-  ON {schema}.fencepost_outbox_items (exporter, destination_account, mode, usage_at)
+  ON {schema}.fencepost_outbox_items (route, usage_at)
   WHERE usage_at IS NOT NULL;
 
 -- The one row of an item that moves. waits_for is the item that must move before
