@@ -92,6 +92,26 @@ func (e *Engine) FlushTracked(ctx context.Context) error {
 	return e.counters.Flush(ctx) //nolint:wrapcheck // the engine's own
 }
 
+// FlushedThrough is an instant, by the engine's clock, such that everything that
+// [Engine.Track] counted here before it is in the store; zero if it counts
+// nothing. A call of Track that has not returned may still count before it.
+func (e *Engine) FlushedThrough() time.Time {
+	if e.counters == nil || !e.counts() {
+		return time.Time{}
+	}
+	return e.counters.FlushedThrough()
+}
+
+// counts reports whether this engine has features that may be tracked.
+func (e *Engine) counts() bool {
+	for _, f := range e.cfg.Features {
+		if f.Buffered {
+			return true
+		}
+	}
+	return false
+}
+
 // StopTracking refuses what is tracked from now on, with tag unavailable and
 // code "closed", and writes what was tracked before. If that fails or ctx ends
 // first it answers unavailable, code "unflushed", and the log names what is lost

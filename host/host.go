@@ -20,9 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/api"
@@ -62,14 +59,8 @@ type Config struct {
 	Version string
 	// Getenv finds the variables that "env:" secrets name. Nil: none.
 	Getenv func(string) (string, bool)
-	// Tracer makes spans of calls and deliveries. Nil: none are made. The
-	// caller shuts it down after Close.
-	Tracer trace.TracerProvider
-	// MetricReaders read the metrics beside the Prometheus page; Close shuts
-	// them down.
-	MetricReaders []metric.Reader
-	Logger        *slog.Logger     // nil: discarded
-	Now           func() time.Time // nil: time.Now
+	Logger *slog.Logger     // nil: discarded
+	Now    func() time.Time // nil: time.Now
 }
 
 // Host is a running engine. It is safe for concurrent use.
@@ -79,9 +70,9 @@ type Host struct {
 	ownsStore bool
 	engine    *engine.Engine
 	metrics   *telemetry.Metrics
-	tracing   *telemetry.Tracing // nil: no spans
 	exporters []*exporterRuntime
 	replays   *replays
+	presence  *presence // nil: the store knows no hosts
 	owner     string
 
 	stop  context.CancelFunc
@@ -125,11 +116,8 @@ func Open(ctx context.Context, cfg Config) (_ *Host, err error) {
 			_ = h.Close(context.WithoutCancel(ctx))
 		}
 	}()
-	if h.metrics, err = telemetry.New(cfg.MetricReaders...); err != nil {
+	if h.metrics, err = telemetry.New(); err != nil {
 		return nil, err
-	}
-	if cfg.Tracer != nil {
-		h.tracing = telemetry.NewTracing(cfg.Tracer)
 	}
 	if err := h.openStore(ctx); err != nil {
 		return nil, err
@@ -145,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (_ *Host, err error) {
 		return nil, err
 	}
 	if !cfg.WithoutDelivery {
-		return h, h.start()
+		return h, h.start(ctx)
 	}
 	return h, nil
 }
@@ -230,7 +218,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 		Store: h.store, Meters: meters, Features: map[string]engine.Feature{}, Manifests: map[string]exporter.Manifest{},
 		AttemptBudget: s.Outbox.Attempts, RecordTimeout: time.Duration(s.Limits.RecordTimeout), RecordConcurrency: s.Limits.RecordConcurrency,
 		Buffer: engine.Buffer{FlushEvery: time.Duration(s.Counters.Flush), Max: s.Counters.Max, Host: h.owner},
-		Now:    h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(),
+		Now:    h.cfg.Now, Logger: h.cfg.Logger, Observer: h.metrics,
 	}
 	for name, f := range s.Features {
 		dimensions, kept := f.BucketDimensions()
@@ -250,6 +238,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 		return err
 	}
 	h.replays = newReplays(h.engine, h.cfg.Now)
+	h.presence = h.newPresence()
 	set, err := h.engine.ApplyRoutes(ctx, plans)
 	if err != nil {
 		return err
@@ -351,6 +340,9 @@ func (h *Host) Degraded() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	reasons := slices.Clone(h.degraded)
+	if reason, hint := h.blocked(); reason != "" {
+		reasons = append(reasons, reason+": "+hint)
+	}
 	for _, name := range slices.Sorted(maps.Keys(h.down)) {
 		if egress.Elapsed() < h.down[name]+breakerShown {
 			reasons = append(reasons, "exporter "+name+" is paused: its destination cannot be reached or refuses us")
@@ -383,16 +375,12 @@ func (h *Host) delivered(name string) {
 // Handler returns the HTTP API of this host.
 func (h *Host) Handler() http.Handler {
 	items, _ := h.store.(storage.OutboxStore) // the engine required it
-	served := api.New(api.Config{
+	return api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
 		Replays: h.replays, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents,
 		Observer:  h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
-	if h.tracing == nil {
-		return served
-	}
-	return h.tracing.Handler(served)
 }
 
 // StopDelivery stops claiming and sending at once, and returns without waiting

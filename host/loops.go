@@ -13,8 +13,12 @@ import (
 // gaugeEvery is how often the outbox is counted for metrics.
 const gaugeEvery = 15 * time.Second
 
-// start runs a deliverer for each exporter, and the gauges.
-func (h *Host) start() error {
+// start runs a deliverer for each exporter, the heartbeat, the gauges, and what
+// one host does for all. ctx bounds the first heartbeat only.
+func (h *Host) start(ctx context.Context) error {
+	if err := h.appear(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
 	for _, x := range h.exporters {
@@ -29,8 +33,45 @@ func (h *Host) start() error {
 		})
 	}
 	h.loops.Go(func() { h.gauge(ctx) })
-	h.loops.Go(func() { h.rebuildBuckets(ctx) })
+	if h.presence != nil {
+		h.loops.Go(func() { h.presence.run(ctx) })
+	}
+	h.loops.Go(func() { h.single(ctx, roleBuckets, h.rebuildBuckets) })
 	return nil
+}
+
+// appear makes this host known to the others. A store that does not answer is
+// no reason not to start: recording may work before the heartbeat does.
+func (h *Host) appear(ctx context.Context) error {
+	if h.presence == nil {
+		return nil
+	}
+	if len(h.exporters) > 0 {
+		if err := usableFolder(h.cfg.Settings.StateDir); err != nil {
+			return err
+		}
+	}
+	if err := h.presence.beat(ctx); err != nil {
+		h.cfg.Logger.WarnContext(ctx, "first heartbeat", "error", err)
+	}
+	return nil
+}
+
+// single runs a loop on one host at a time.
+func (h *Host) single(ctx context.Context, role string, run func(ctx context.Context)) {
+	if h.presence == nil {
+		run(ctx)
+		return
+	}
+	h.presence.holding(ctx, role, run)
+}
+
+// blocked says why this host sends nothing though it could; empty: it may send.
+func (h *Host) blocked() (reason, hint string) {
+	if h.presence == nil || h.cfg.WithoutDelivery || len(h.exporters) == 0 {
+		return "", ""
+	}
+	return h.presence.blocked()
 }
 
 func (h *Host) deliverer(x *exporterRuntime) (*outbox.Deliverer, error) {
@@ -40,7 +81,7 @@ func (h *Host) deliverer(x *exporterRuntime) (*outbox.Deliverer, error) {
 	served := &servedRoutes{store: routes, dest: outbox.Destination{
 		Exporter: x.settings.Name, Account: x.settings.Account, Mode: x.settings.Mode,
 	}, log: h.cfg.Logger}
-	return outbox.NewDeliverer(outbox.Config{
+	cfg := outbox.Config{
 		Store: items, Sender: x, Destination: served.dest, Routes: served.ids, Owner: h.owner,
 		Page: o.Page, Lease: time.Duration(o.Lease), Tick: time.Duration(o.Tick), Horizon: time.Duration(o.Horizon),
 		Retry: outbox.Retry{
@@ -48,8 +89,14 @@ func (h *Host) deliverer(x *exporterRuntime) (*outbox.Deliverer, error) {
 		},
 		Rate: x.settings.Rate, Trusted: x.settings.Trust == "outcomes",
 		Now: h.cfg.Now, Boottime: egress.Elapsed, Uniform: uniform,
-		Logger: h.cfg.Logger, Observer: h.deliveryObserver(x),
-	})
+		Logger: h.cfg.Logger, Observer: deliveryObserver{host: h, exporter: x.settings.Name},
+	}
+	if h.presence != nil {
+		g := &gate{presence: h.presence}
+		cfg.Routes = func() []int64 { return g.routes(served.ids) }
+		cfg.Hosts, cfg.TrustedSince, cfg.BeforeSend = g.living, g.trusted, g.allow
+	}
+	return outbox.NewDeliverer(cfg)
 }
 
 // gauge counts the outbox now and then, and once before it ends.

@@ -73,6 +73,8 @@ type Counters struct {
 	// too long ago to write them again.
 	doubts  map[string]time.Time
 	unknown []storage.FlushBatch
+	// flushed is when the last flush that left nothing pending began.
+	flushed time.Time
 }
 
 // believable is how long after the first attempt of unknown outcome a batch may be
@@ -90,7 +92,17 @@ func New(cfg Config) *Counters {
 	}
 	c := &Counters{cfg: cfg, flushing: make(chan struct{}, 1), doubts: map[string]time.Time{}}
 	c.flushing <- struct{}{}
+	c.flushed = cfg.Now()
 	return c
+}
+
+// FlushedThrough is an instant, by Now, such that everything that was counted
+// before it is in the store, but for what a call of Track that has not returned
+// may still count. It does not move while a batch waits to be written.
+func (c *Counters) FlushedThrough() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flushed
 }
 
 // Track counts q of a feature for a tenant now. It does no I/O but for the

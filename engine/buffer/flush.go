@@ -26,6 +26,7 @@ func (c *Counters) Flush(ctx context.Context) error {
 		return sdk.Unavailable("canceled", ctx.Err())
 	}
 	defer func() { c.flushing <- struct{}{} }()
+	begun := c.cfg.Now()
 	// While the store does not answer, new usage stays in its cells: batches
 	// do not pile up.
 	err := c.send(ctx)
@@ -35,7 +36,15 @@ func (c *Counters) Flush(ctx context.Context) error {
 	if err != nil && !errors.Is(err, errRefused) {
 		return err
 	}
-	return c.send(ctx)
+	if err := c.send(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) == 0 && begun.After(c.flushed) {
+		c.flushed = begun
+	}
+	return nil
 }
 
 // send writes the pending batches. It ends at one whose outcome is unknown. One

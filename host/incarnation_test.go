@@ -1,0 +1,283 @@
+package host
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// claim is what a deliverer does to the store and asks this host.
+func (f *fakeHosts) claim(p *presence) error {
+	g := &gate{presence: p}
+	g.trusted()
+	f.mu.Lock()
+	f.in.Claims++
+	in := f.in
+	f.mu.Unlock()
+	return g.allow(nil, in) //nolint:staticcheck // the context is not looked at
+}
+
+func (p *presence) wants(t *testing.T, reason string) {
+	t.Helper()
+	if err := p.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := p.blocked(); got != reason {
+		t.Errorf("%s: reason %q, want %q", p.owner, got, reason)
+	}
+}
+
+// again is the same host, started again with what it remembers.
+func (p *presence) again(t *testing.T) *presence {
+	t.Helper()
+	q := member(t, p.store, p.owner)
+	q.known.dir = p.known.dir
+	return q
+}
+
+// Q17: a host that remembers more than there is stops, also after it was started
+// again, and though others raise the counter; until a restore is settled for all
+// that it remembers.
+func TestRestoreIsNoticed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeHosts()
+		p := member(t, store, "a")
+		p.wants(t, "")
+		for range 10 {
+			if err := store.claim(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		backup := store.in
+		last := time.Now()
+		p.wants(t, "")
+		time.Sleep(time.Minute)
+		for range 5 {
+			if err := store.claim(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		store.set(func(f *fakeHosts) { f.in, f.last, f.rows = backup, last, map[string]storage.HostRow{} })
+		noticed := time.Now()
+		p.wants(t, ReasonRestorePending)
+		since, at, ok := p.known.behind()
+		if !ok || !since.Equal(last) || !at.Equal(noticed) {
+			t.Errorf("since %s, noticed %s, %v", since, at, ok)
+		}
+		time.Sleep(time.Minute)
+		p = p.again(t)
+		p.wants(t, ReasonRestorePending)
+		if err := store.claim(p); err == nil {
+			t.Error("sends")
+		}
+		store.set(func(f *fakeHosts) { f.in.Claims = 100 }) // somebody else does
+		p.wants(t, ReasonRestorePending)
+		if since, _, _ := p.known.behind(); !since.Equal(last) {
+			t.Errorf("since %s", since)
+		}
+		store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores = 12, 1 })
+		p.wants(t, ReasonRestorePending) // settled for less than was seen
+		store.set(func(f *fakeHosts) { f.in.Claims = 200 })
+		p.wants(t, ReasonRestorePending)
+		store.set(func(f *fakeHosts) { f.in.Restores = 2 })
+		p.wants(t, "")
+		if err := store.claim(p); err != nil {
+			t.Error(err)
+		}
+		p.again(t).wants(t, "")
+	})
+}
+
+// Between two heartbeats the claim itself tells, and what it tells is kept though
+// the counter then reaches what was remembered.
+func TestRestoreIsNoticedByAClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeHosts()
+		p := member(t, store, "a")
+		p.wants(t, "")
+		for range 10 {
+			if err := store.claim(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.set(func(f *fakeHosts) { f.in.Claims = 9 })
+		if err := store.claim(p); err == nil { // raises it to 10
+			t.Error("sent a page of a store that went back")
+		}
+		p.wants(t, ReasonRestorePending)
+		p.again(t).wants(t, ReasonRestorePending)
+	})
+}
+
+// Every claim is on the disk before the page is sent: a host that is killed
+// right then knows it.
+func TestEveryClaimIsRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeHosts()
+		p := member(t, store, "a")
+		p.wants(t, "")
+		for i := range int64(5) {
+			if err := store.claim(p); err != nil {
+				t.Fatal(err)
+			}
+			m, err := newMemoryFile(p.known.dir, "s1").load("s1")
+			if err != nil || m == nil || m.Claims != i+1 {
+				t.Fatalf("%+v, %v", m, err)
+			}
+		}
+		// Where it cannot be kept nothing is sent.
+		if err := os.RemoveAll(p.known.dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p.known.dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.claim(p); err == nil {
+			t.Error("sent what could not be remembered")
+		}
+	})
+}
+
+// Q17: a host without memory delivers from a store that is new, or that a host
+// which lives knows; not on the word of a row that came with a backup.
+func TestHostWithoutMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeHosts()
+		a := member(t, store, "a")
+		a.wants(t, "") // new
+		if err := store.claim(a); err != nil {
+			t.Fatal(err)
+		}
+		a.wants(t, "") // its row says so, and is all that a backup would have
+		b := member(t, store, "b")
+		b.wants(t, ReasonNoMemory)
+		time.Sleep(beatEvery)
+		b.wants(t, ReasonNoMemory)
+		if err := store.claim(b); err == nil {
+			t.Error("sends")
+		}
+		a.wants(t, "")
+		b.wants(t, "")
+		// One that knows of no more than there is, and one that knows nothing,
+		// do not speak for it; one that knows of more speaks against it.
+		c, d := member(t, store, "c"), member(t, store, "d")
+		store.set(func(f *fakeHosts) { f.rows = map[string]storage.HostRow{} })
+		c.wants(t, ReasonNoMemory)
+		d.wants(t, ReasonNoMemory)
+		time.Sleep(time.Second)
+		c.wants(t, ReasonNoMemory)
+		d.wants(t, ReasonNoMemory)
+		store.set(func(f *fakeHosts) { f.in.Claims-- })
+		a.wants(t, ReasonRestorePending)
+		time.Sleep(time.Second)
+		a.wants(t, ReasonRestorePending)
+		d.wants(t, ReasonRestorePending)
+	})
+}
+
+// Q17: after a promotion that lost nothing delivery goes on once every host had
+// the time to say what it knows; a host that knows more stops them all.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]int64{"without loss": 0, "with loss": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newFakeHosts()
+				store.in.System, store.in.Timeline = "7001", 1
+				a, b := member(t, store, "a"), member(t, store, "b")
+				a.wants(t, "")
+				b.wants(t, "")
+				for _, p := range []*presence{a, b, a, b} {
+					if err := store.claim(p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				store.set(func(f *fakeHosts) {
+					f.in.Timeline, f.in.Claims = 2, f.in.Claims-lost
+					f.rows = map[string]storage.HostRow{}
+				})
+				// a knows of three claims and b of four.
+				a.wants(t, ReasonFailoverPending)
+				time.Sleep(beatEvery)
+				want := ReasonFailoverPending
+				if lost > 0 {
+					want = ReasonRestorePending
+				}
+				b.wants(t, want)
+				a.wants(t, want)
+				for range 2 * hostTTL / beatEvery {
+					time.Sleep(beatEvery)
+					for _, p := range []*presence{a, b} {
+						if err := p.beat(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if want = ReasonRestorePending; lost == 0 {
+					want = ""
+				}
+				a.wants(t, want)
+				b.wants(t, want)
+			})
+		})
+	}
+}
+
+// A file that is damaged is no memory, and is said to be damaged. Folder and file
+// are for nobody else.
+func TestMemoryFile(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "deep", "state")
+	f := newMemoryFile(dir, "s1")
+	if m, err := f.load("s1"); m != nil || err != nil {
+		t.Errorf("%+v, %v", m, err)
+	}
+	want := remembered{Store: "s1", System: "7", Timeline: 2, Claims: 41, Restores: 1, Behind: true, Since: time.Unix(5, 0).UTC()}
+	if _, err := f.save(want); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := f.load("s1"); err != nil || *m != want {
+		t.Errorf("%+v, %v", m, err)
+	}
+	lower := want
+	lower.Claims = 40 // of another host that shares the folder
+	if got, err := f.save(lower); err != nil || got.Claims != 41 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for path, mode := range map[string]os.FileMode{dir: 0o700, f.path: 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	raw, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{
+		"empty": "", "cut": string(raw[:len(raw)/2]), "another number": strings.Replace(string(raw), "41", "14", 1),
+	} {
+		if err := os.WriteFile(f.path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		i := newIncarnations(dir, slog.New(slog.NewTextHandler(&log, nil)))
+		if err := i.see(sighting{in: storage.Incarnation{Store: "s1", Claims: 50}, now: time.Unix(9, 0)}); err != nil {
+			t.Error(err)
+		}
+		if reason, _ := i.blocked(); reason != ReasonNoMemory || !strings.Contains(log.String(), "damaged") {
+			t.Errorf("%s: reason %q, log %s", name, reason, log.String())
+		}
+	}
+}

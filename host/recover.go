@@ -1,0 +1,203 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// Act is who does something by hand, and why.
+type Act struct {
+	Actor  string // 1 to 200 characters
+	Reason string // 1 to 1000 characters
+	// DryRun changes nothing and says what would be done.
+	DryRun bool
+}
+
+// Recovery is what was found and done about a store that this host does not
+// know, or knows better than it is.
+type Recovery struct {
+	// Store is how far the store has come, and Remembered how far it had, as far
+	// as this host or one that lives has seen; zero if nothing is remembered.
+	Store      storage.Incarnation
+	Remembered int64
+	// Reason is why delivery is stopped; empty if it is not.
+	Reason string
+	// Items is how many items became uncertain, or would.
+	Items int64
+	// Before is the instant up to which items are concerned, and Since from
+	// when on their last attempts are unknown, both by the store's clock.
+	Before time.Time
+	Since  time.Time
+}
+
+// markLimit is how many items one transaction moves.
+const markLimit = 1000
+
+// RecoverRestore settles that the store went back in time: what it says is still
+// to be sent may have been sent since, so every unsettled item of then becomes
+// uncertain and waits for evidence or a person. Delivery goes on with the next
+// heartbeat. It works on a host with and without delivery, and may be repeated
+// if it ends in between. // Q17
+//
+// On a host that has seen no restore it does the same to everything there is:
+// the operator knows more than the host.
+//
+// Errors: invalid without an actor and a reason, unsupported if the store cannot
+// do this, unavailable as for every write.
+func (h *Host) RecoverRestore(ctx context.Context, act Act) (Recovery, error) {
+	r, settle, err := h.look(ctx, act)
+	if err != nil {
+		return r, err
+	}
+	req := storage.RestoreRequest{
+		Before: r.Before, Since: r.Since, Claims: max(r.Remembered, r.Store.Claims), Limit: markLimit, DryRun: true,
+		Action: storage.Action{Kind: storage.ActionRestore, Actor: act.Actor, Reason: act.Reason},
+	}
+	if r.Items, err = settle.MarkRestored(ctx, req); err != nil || act.DryRun {
+		return r, wrap("recover restore", err)
+	}
+	req.DryRun, r.Items = false, 0
+	for left := true; left; {
+		n, err := settle.MarkRestored(ctx, req)
+		if err != nil {
+			return r, wrap("recover restore", err)
+		}
+		r.Items += n
+		if left = n == markLimit; left {
+			// A full page may have been the last one: the call that leaves
+			// nothing is the one that completes.
+			dry := req
+			dry.DryRun = true
+			if n, err = settle.MarkRestored(ctx, dry); err != nil {
+				return r, wrap("recover restore", err)
+			}
+			left = n > 0
+		}
+	}
+	h.cfg.Logger.WarnContext(ctx, "recover restore", "actor", act.Actor, "items", r.Items, "before", r.Before, "since", r.Since)
+	return r, h.lookAgain(ctx)
+}
+
+// RecoverAdopt makes this host remember the store as it is now, on the word of
+// an operator that it is not a copy or an old one. It is for a host whose
+// state_dir is new or lost; it refuses with a conflict, code "restore_pending",
+// what this host or one that lives knows to be untrue. // Q17
+func (h *Host) RecoverAdopt(ctx context.Context, act Act) (Recovery, error) {
+	r, settle, err := h.look(ctx, act)
+	switch {
+	case err != nil:
+		return r, err
+	case r.Reason == ReasonRestorePending:
+		return r, &sdk.Error{
+			Tag: sdk.TagConflict, Code: ReasonRestorePending, Rule: "a store that is not behind what is remembered of it",
+			Hint: "fencepost recover restore settles what that means",
+		}
+	case act.DryRun:
+		return r, nil
+	}
+	// No item is that old: only the action is written.
+	_, err = settle.MarkRestored(ctx, storage.RestoreRequest{
+		Before: time.Unix(0, 0).UTC(), Since: r.Since, Claims: r.Store.Claims, Limit: markLimit,
+		Action: storage.Action{Kind: storage.ActionAdopt, Actor: act.Actor, Reason: act.Reason},
+	})
+	if err != nil {
+		return r, wrap("recover adopt", err)
+	}
+	h.cfg.Logger.WarnContext(ctx, "recover adopt", "actor", act.Actor, "store", r.Store.Store, "claims", r.Store.Claims)
+	return r, h.lookAgain(ctx)
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// look compares the store with what is remembered, without becoming a host that
+// others see.
+func (h *Host) look(ctx context.Context, act Act) (Recovery, storage.SettlementStore, error) {
+	settle, ok := h.store.(storage.SettlementStore)
+	switch {
+	case act.Actor == "" || act.Reason == "":
+		return Recovery{}, nil, sdk.Invalid("actor, reason", "who does this, and why")
+	case !ok || h.presence == nil:
+		return Recovery{}, nil, &sdk.Error{Tag: sdk.TagUnsupported, Code: string(storage.Outbox), Rule: "a storage adapter that knows its own past"}
+	}
+	s, err := h.presence.sight(ctx)
+	if err != nil {
+		return Recovery{}, nil, err
+	}
+	known := h.presence.known
+	if err := known.see(s); err != nil {
+		return Recovery{}, nil, err
+	}
+	r := Recovery{Store: s.in, Before: s.now, Since: s.last, Remembered: known.claims()}
+	r.Reason, _ = known.blocked()
+	for _, o := range s.others {
+		r.Remembered = max(r.Remembered, o.Claims)
+	}
+	if since, noticed, ok := known.behind(); ok {
+		r.Since, r.Before = since, noticed
+	}
+	if r.Since.IsZero() {
+		r.Since = r.Before // nobody ever delivered from it
+	}
+	return r, settle, nil
+}
+
+// lookAgain lets this host remember what was done, and go on.
+func (h *Host) lookAgain(ctx context.Context) error {
+	s, err := h.presence.sight(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.presence.known.adopt(s.in); err != nil {
+		return err
+	}
+	return h.presence.known.see(s)
+}
+
+// sight looks at the store as a heartbeat does, and leaves no host behind.
+func (p *presence) sight(ctx context.Context) (sighting, error) {
+	p.beating.Lock()
+	defer p.beating.Unlock()
+	rows, err := p.store.Hosts(ctx, hostTTL)
+	if err != nil {
+		return sighting{}, fmt.Errorf("read hosts: %w", err)
+	}
+	before := p.known.claims()
+	res, err := p.store.Beat(ctx, storage.Heartbeat{Host: p.owner + "-look", Version: p.version, Leaving: true})
+	if err != nil {
+		return sighting{}, fmt.Errorf("look at the store: %w", err)
+	}
+	s := sighting{in: res.Incarnation, now: res.Now, last: res.LastBeat, before: before, at: p.clock()}
+	for _, r := range rows {
+		if r.Host != p.owner {
+			s.others = append(s.others, r)
+		}
+	}
+	return s, nil
+}
+
+// behind says since when what happened to the store is unknown, and when that was
+// noticed, if the store is known to have gone back.
+func (i *incarnations) behind() (since, noticed time.Time, ok bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.memory == nil || !i.memory.Behind {
+		return time.Time{}, time.Time{}, false
+	}
+	return i.memory.Since, i.memory.Noticed, true
+}
+
+// adopt remembers the store as it is.
+func (i *incarnations) adopt(in storage.Incarnation) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.remember(remembered{}.orNew(i.memory).at(in))
+}
