@@ -22,8 +22,12 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
-// grace is how long a stopping server lets requests and deliveries end.
-const grace = 15 * time.Second
+// grace is how long a stopping server takes at most; the last part of it, which
+// no request can use up, is for writing what was counted.
+const (
+	grace      = 15 * time.Second
+	writeGrace = 5 * time.Second
+)
 
 func serveCommand(a *app) *cobra.Command {
 	var listen, level string
@@ -151,12 +155,15 @@ func loopbackHost(next http.Handler) http.Handler {
 
 // stop ends a server in order: no new claims and no new requests, what is in
 // flight may end, then everything closes. Delivery and requests end side by
-// side: one grace is for both.
+// side: one grace is for both. A client that sends its request slowly must not
+// use up what the counters need (F06).
 func (a *app) stop(srv *http.Server, h *host.Host, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
+	requests, cut := context.WithTimeout(ctx, grace-writeGrace)
+	defer cut()
 	h.StopDelivery()
-	if err := srv.Shutdown(ctx); err != nil {
+	if err := srv.Shutdown(requests); err != nil {
 		logger.Warn("requests were cut", "error", err)
 		_ = srv.Close()
 	}

@@ -20,10 +20,8 @@ const batchCounters = 1000
 // written stays in memory; a batch whose fate is unknown keeps its id and is
 // written again by the next call. One call flushes at a time; another waits.
 func (c *Counters) Flush(ctx context.Context) error {
-	select {
-	case <-c.flushing:
-	case <-ctx.Done():
-		return sdk.Unavailable("canceled", ctx.Err())
+	if err := c.takeTurn(ctx); err != nil {
+		return err
 	}
 	defer func() { c.flushing <- struct{}{} }()
 	begun := c.cfg.Now()
@@ -45,6 +43,22 @@ func (c *Counters) Flush(ctx context.Context) error {
 		c.flushed = begun
 	}
 	return nil
+}
+
+// takeTurn waits until no other call flushes. A turn that is free is taken even
+// if ctx is done: there may be nothing to write.
+func (c *Counters) takeTurn(ctx context.Context) error {
+	select {
+	case <-c.flushing:
+		return nil
+	default:
+	}
+	select {
+	case <-c.flushing:
+		return nil
+	case <-ctx.Done():
+		return sdk.Unavailable("canceled", ctx.Err())
+	}
 }
 
 // send writes the pending batches. It ends at one whose outcome is unknown. One
