@@ -39,17 +39,17 @@ lint: ## Linters, formatting, vet, import direction, size budgets
 bench: build ## Benchmarks, with their limits beside them (BENCH=regexp COUNT=n)
 	scripts/bench.sh
 
-.PHONY: generate
+.PHONY: generate generate-check
 generate: ## Regenerate the wire code and the embedded Stripe module
 	scripts/generate.sh
-
-.PHONY: generate-check
 generate-check: ## Fail if generate would change a file
 	scripts/generate-check.sh
 
-.PHONY: model
+.PHONY: model simulate
 model: ## Check the outbox's state machine with spin
 	scripts/spin.sh
+simulate: ## Run SEEDS (640) worlds of faults through the outbox, or show the one of SEED
+	go test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./internal/simulation
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities that our code can reach (works offline)

@@ -24,8 +24,9 @@ step() {
 }
 
 # Too slow under the race detector, and with no concurrency of their own: what
-# runs whole binaries, and what only reads source.
-plain='/(cmd|examples|internal/arch|internal/tidy)(/|$)'
+# runs whole binaries, what only reads source, and the simulation, in which one
+# goroutine runs at a time.
+plain='/(cmd|examples|internal/arch|internal/tidy|internal/simulation)(/|$)'
 
 # The longest first: at the end there is nothing to run beside them.
 all=$(go list ./... | awk '/plugins\/storage\// {print; next} {rest = rest $0 "\n"} END {printf "%s", rest}')

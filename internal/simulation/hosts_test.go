@@ -1,0 +1,135 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+const routeID = 7
+
+var destination = outbox.Destination{Exporter: "stripe", Account: "acct_1", Mode: "test"}
+
+func (w *world) manifest() exporter.Manifest {
+	window := 34 * 24 * time.Hour
+	if w.seed%8 == 0 { // what waits for too long cannot be sent any more
+		window = 8 * time.Hour
+	}
+	return exporter.Manifest{
+		Name: "stripe", IdentifierMaxLength: 100, IdentifierHorizon: horizon, WindowPast: window, WindowFuture: time.Hour,
+		Values:   exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true},
+		MaxBatch: 10, MappingKeys: []string{"event_name"},
+		Corrections: exporter.CorrectCancel, CancelWithin: horizon,
+	}
+}
+
+func mapping(version string) storage.Mapping {
+	return storage.Mapping{Version: version, Content: json.RawMessage(`{"event_name":"tokens"}`)}
+}
+
+// host is one machine that starts its program again whenever it ended.
+func (w *world) host(lane int) {
+	for life := 1; !w.ended(); life++ {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.life(lane, life)
+		}()
+		<-done
+		w.mu.Lock()
+		w.cancel[lane] = nil
+		pause := w.between(time.Second, 20*time.Minute)
+		w.mu.Unlock()
+		for w.sleep(context.Background(), lane, pause); w.down(); {
+			w.sleep(context.Background(), lane, pause)
+		}
+	}
+}
+
+func (w *world) down() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.phase.hostsDown && w.failure == ""
+}
+
+// life is one run of the program: the deliverer that the host runs, until it is
+// told to end or dies.
+func (w *world) life(lane, life int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w.mu.Lock()
+	w.cancel[lane] = cancel
+	if w.draw(4) == 0 {
+		w.after(w.between(time.Minute, 12*time.Hour), cancel)
+	}
+	s := session{w: w, s: w.store, lane: lane, host: true}
+	skew := w.between(-time.Minute, time.Minute)
+	cfg := outbox.Config{
+		Store: s, Sender: sender{session: s, manifest: w.manifest()}, Destination: destination,
+		Routes: func() []int64 { return []int64{routeID} }, Owner: fmt.Sprintf("host-%d-%d", lane, life),
+		Page: 1 + w.draw(30), Lease: lease, Tick: w.between(20*time.Second, 25*time.Minute).Truncate(time.Second),
+		Now:      func() time.Time { return time.Now().Add(skew) },
+		Boottime: w.since, Uniform: w.uniform,
+	}
+	w.mu.Unlock()
+	d, err := outbox.NewDeliverer(cfg)
+	if err != nil {
+		panic(err)
+	}
+	if err := d.Run(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// arrivals records the usage of the world, at any time before the end.
+func (w *world) arrivals(n int, within time.Duration) {
+	for i := range n {
+		w.sleep(context.Background(), laneArrivals, w.drawn(0, 2*within/time.Duration(n)))
+		if w.ended() {
+			return
+		}
+		w.mu.Lock()
+		w.arrive(i)
+		w.mu.Unlock()
+	}
+}
+
+func (w *world) arrive(i int) {
+	ev := storage.Event{
+		Tenant: "acme", EventID: fmt.Sprintf("req_%d", i), Feature: "tokens", Quantity: decimal.One, Kind: storage.Usage,
+		OccurredAt: time.Now(), PeriodStart: time.Unix(0, 0), PeriodEnd: time.Unix(1<<31, 0),
+	}
+	build := w.enqueue(ev, "m1")
+	if w.draw(30) == 0 {
+		build.Customers = nil
+	}
+	items := outbox.BuildItems(build)
+	for _, item := range items {
+		id, _ := w.store.insert(item, ev)
+		w.lives++
+		if r := w.store.row(id); r.State == storage.Pending && w.draw(200) == 0 {
+			r.foreign = true
+			w.provider.first[outbox.IdentifierOf(r.Digest)] = w.since()
+			w.count("identifier of somebody else")
+		}
+	}
+}
+
+func (w *world) enqueue(ev storage.Event, version string) outbox.Enqueue {
+	return outbox.Enqueue{
+		Event: ev,
+		Routes: []storage.Route{{
+			ID: routeID, Exporter: destination.Exporter, Account: destination.Account, Mode: destination.Mode,
+			Feature: storage.AnyFeature, Disposition: storage.RouteExport, MappingVersion: version,
+		}},
+		Mappings:  map[string]storage.Mapping{version: mapping(version)},
+		Manifests: map[string]exporter.Manifest{"stripe": w.manifest()},
+		Customers: map[string]string{"stripe": "cus_1"}, AttemptBudget: 2 + int(w.seed%5), Now: time.Now(),
+	}
+}

@@ -1,0 +1,229 @@
+package simulation
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+)
+
+// provider counts as a billing provider does: an identifier that it remembers is
+// not charged again. Its clock is right.
+type provider struct {
+	w       *world
+	first   map[string]time.Duration
+	charges map[string]int // by identifier
+	booked  map[int64]int  // by item, under whatever identifier
+}
+
+func newProvider(w *world) *provider {
+	return &provider{w: w, first: map[string]time.Duration{}, charges: map[string]int{}, booked: map[int64]int{}}
+}
+
+func (p *provider) knows(identifier string) bool {
+	at, known := p.first[identifier]
+	return known && p.w.since()-at < remembered
+}
+
+// take charges an item, and reports whether it had not been.
+func (p *provider) take(id int64, identifier string) bool {
+	if p.knows(identifier) {
+		return false
+	}
+	p.first[identifier] = p.w.since()
+	p.charges[identifier]++
+	p.booked[id]++
+	p.w.note("item %d charged", id)
+	p.w.judgeCharge(id)
+	return true
+}
+
+// fate is what becomes of one request.
+type fate int
+
+const (
+	fateWell fate = iota
+	fateEffectLost
+	fateNoEffect
+	fateLate
+	fateFailedAfter
+	fateFailedBefore
+	fateDown
+	fateDownAfter
+	fateRefused
+	fateMendable
+	fateLimited
+	fateUnsent
+	fateLie
+	fateTwice
+	fatePanic
+	fateForgotten
+	fates
+)
+
+// mixed is the bad weather of most phases.
+var mixed = []fate{
+	fateEffectLost, fateEffectLost, fateNoEffect, fateNoEffect, fateLate, fateLate, fateFailedAfter, fateFailedBefore, fateDown,
+	fateDownAfter, fateRefused, fateRefused, fateMendable, fateMendable, fateLimited, fateUnsent, fateLie, fateTwice, fatePanic, fateForgotten,
+}
+
+var fateNames = [fates]string{
+	"taken", "taken, answer lost", "lost on the way", "taken late, nobody waits", "500 after the effect", "500 before it",
+	"401", "401 after the effect", "refused", "refused, mendable", "429", "not sent", "plugin lies", "plugin sends twice", "plugin traps", "plugin says nothing",
+}
+
+// sender is the exporter, the plugin and the host's egress in one.
+type sender struct {
+	session
+	manifest exporter.Manifest
+}
+
+func (s sender) Manifest() exporter.Manifest { return s.manifest }
+
+func (s sender) Send(ctx context.Context, items []outbox.SendItem, _ time.Time) outbox.Report {
+	r := outbox.Report{Called: true, Grade: outbox.GradeHost, Exchanges: map[string][]exporter.Exchange{}}
+	for i := range items {
+		said, exchanges := s.one(ctx, &items[i])
+		if exchanges != nil {
+			r.Exchanges[items[i].ID] = exchanges
+		}
+		if said != "" {
+			r.Outcomes = append(r.Outcomes, exporter.ItemOutcome{ItemID: items[i].ID, Kind: said})
+		}
+	}
+	return r
+}
+
+func seen(c exporter.HostClass) []exporter.Exchange { return []exporter.Exchange{{Class: c}} }
+
+// one sends one item, if its lease is left.
+func (s sender) one(ctx context.Context, it *outbox.SendItem) (exporter.OutcomeKind, []exporter.Exchange) {
+	s.stopped()
+	if left, _ := outbox.LeaseLeft(ctx); left <= 0 && !s.w.hooks.noLeaseLook {
+		s.w.mu.Lock()
+		s.w.count("no lease left to send")
+		s.w.mu.Unlock()
+		return exporter.Retry, seen(exporter.ClassNotSent)
+	}
+	s.w.mu.Lock()
+	f := fateWell
+	if s.w.chance(s.w.phase.send) {
+		f = s.w.phase.fates[s.w.draw(len(s.w.phase.fates))]
+	}
+	dies := -1
+	if s.w.chance(s.w.phase.crash) {
+		dies = s.w.draw(2)
+	}
+	pause := time.Duration(0)
+	if s.w.chance(s.w.phase.stop) {
+		pause = s.w.between(time.Second, stoppedAtMax)
+	}
+	there, back := s.w.between(time.Millisecond, 300*time.Millisecond), s.w.between(time.Millisecond, 300*time.Millisecond)
+	s.w.mu.Unlock()
+	if dies == 0 {
+		s.w.die()
+	}
+	if pause > 0 { // stopped with the request ready: the lease cannot help
+		s.w.sleep(context.Background(), s.lane, pause)
+	}
+	if f != fateUnsent {
+		s.w.sleep(context.Background(), s.lane, there)
+	}
+	s.w.mu.Lock()
+	s.w.count("send: " + fateNames[f])
+	said, exchanges := s.happens(f, it)
+	s.w.note("item %s sent: %s", it.ID, fateNames[f])
+	if s.w.hooks.failedIsNo && len(exchanges) == 1 && exchanges[0].Class == exporter.ClassIndefinite {
+		said, exchanges = exporter.Rejected, seen(exporter.ClassRefused)
+	}
+	s.w.mu.Unlock()
+	if f == fatePanic {
+		panic("the plugin traps")
+	}
+	if dies == 1 {
+		s.w.die()
+	}
+	s.w.sleep(ctx, s.lane, back)
+	return said, exchanges
+}
+
+// happens is what one request does at the provider, what the host sees of it and
+// what the plugin says.
+func (s sender) happens(f fate, it *outbox.SendItem) (exporter.OutcomeKind, []exporter.Exchange) {
+	w, request := s.w, s.request(it)
+	if f == fateTwice && w.store.row(request.id).foreign {
+		f = fateWell // two duplicate answers read as an open attempt: to be mended in Look
+	}
+	switch f {
+	case fateWell:
+		return request.do()
+	case fateEffectLost:
+		request.do()
+		return exporter.Retry, seen(exporter.ClassIndefinite)
+	case fateLate:
+		w.after(w.between(time.Second, flightMax), func() { request.do() })
+		return exporter.Uncertain, seen(exporter.ClassIndefinite)
+	case fateFailedAfter:
+		request.do()
+		return exporter.Retry, []exporter.Exchange{{Class: exporter.ClassIndefinite, Status: 500}}
+	case fateFailedBefore:
+		return exporter.Retry, []exporter.Exchange{{Class: exporter.ClassIndefinite, Status: 503}}
+	case fateDown:
+		return exporter.Retry, []exporter.Exchange{{Class: exporter.ClassIndefinite, Status: 401, Breaker: true}}
+	case fateDownAfter:
+		request.do()
+		return exporter.Retry, []exporter.Exchange{{Class: exporter.ClassIndefinite, Status: 401, Breaker: true}}
+	case fateRefused, fateMendable:
+		if request.known() { // the duplicate is noticed first
+			return request.do()
+		}
+		return exporter.Rejected, []exporter.Exchange{{Class: exporter.ClassRefused, Status: 400, Mendable: f == fateMendable}}
+	case fateLimited:
+		return exporter.RateLimited, []exporter.Exchange{{Class: exporter.ClassThrottled, Status: 429, RetryAfter: time.Duration(w.draw(90)) * time.Second}}
+	case fateUnsent:
+		return exporter.Retry, seen(exporter.ClassNotSent)
+	case fateLie:
+		_, exchanges := request.do()
+		all := outbox.AllSaid()
+		return exporter.OutcomeKind(all[w.draw(len(all))]), exchanges
+	case fateTwice:
+		_, first := request.do()
+		said, second := request.do()
+		return said, append(first, second...)
+	case fatePanic, fateForgotten:
+		if w.draw(2) == 0 {
+			request.do()
+		}
+		return "", seen(exporter.ClassIndefinite)
+	default:
+		return exporter.Retry, seen(exporter.ClassIndefinite)
+	}
+}
+
+// request is one item as it reaches the provider.
+type request struct {
+	p          *provider
+	id         int64
+	identifier string
+}
+
+func (s sender) request(it *outbox.SendItem) request {
+	id, _ := strconv.ParseInt(it.ID, 10, 64)
+	r := request{p: s.w.provider, id: id, identifier: it.Identifier}
+	if s.w.hooks.nonce {
+		r.identifier += strconv.Itoa(it.Attempt)
+	}
+	return r
+}
+
+func (r request) known() bool { return r.p.knows(r.identifier) }
+
+// do is the request taken by the provider, and its answer.
+func (r request) do() (exporter.OutcomeKind, []exporter.Exchange) {
+	if r.p.take(r.id, r.identifier) {
+		return exporter.Accepted, seen(exporter.ClassSuccess)
+	}
+	return exporter.AcceptedEarlier, seen(exporter.ClassDuplicateOwn)
+}

@@ -1,0 +1,468 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// store is the outbox part of the storage contract, with what the contract's
+// plain reference leaves out: a claim looks for work before it has the locks,
+// a commit may come after its caller gave up, and the clock steps.
+type store struct {
+	w       *world
+	offset  time.Duration
+	rows    []*row
+	digests map[storage.Hash]int64
+	claims  int64
+}
+
+// row is an item with the frozen parts of its claim.
+type row struct {
+	storage.Item
+	frozen   storage.ClaimedItem
+	subject  storage.Hash
+	attempts []storage.Attempt
+	foreign  bool // somebody else used its identifier
+}
+
+func newStore(w *world) *store { return &store{w: w, digests: map[storage.Hash]int64{}} }
+
+func (s *store) now() time.Time { return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond) }
+
+func (s *store) row(id int64) *row { return s.rows[id-1] }
+
+// insert adds an item unless its identity or its sendable subject exists, and
+// answers its id, or 0. moved: what it depends on is not as it was seen.
+func (s *store) insert(n storage.NewItem, ev storage.Event) (id int64, moved bool) {
+	if s.digests[n.Digest] != 0 {
+		return 0, false
+	}
+	for _, r := range s.rows {
+		if r.subject == n.SubjectKey && r.SupersededBy == 0 {
+			return 0, false
+		}
+	}
+	r := &row{subject: n.SubjectKey, Item: storage.Item{
+		ItemID: int64(len(s.rows) + 1), Identity: n.Identity, Digest: n.Digest, RouteID: n.RouteID, Feature: ev.Feature,
+		Customer: n.Customer, State: storage.Pending, AttemptBudget: n.AttemptBudget, NextAttemptAt: s.now(), CreatedAt: s.now(),
+	}}
+	if n.QuarantineReason != "" {
+		r.State, r.QuarantineReason = storage.Quarantined, n.QuarantineReason
+	}
+	if d := n.DependsOn; d != nil {
+		on := s.row(d.ItemID)
+		if on.State != d.State || on.SettledAt.IsZero() == d.Settled || (on.SupersededBy != 0) != d.Superseded {
+			return 0, true
+		}
+		r.DependsOn, r.Waits = d.ItemID, d.Wait
+	}
+	r.frozen = storage.ClaimedItem{
+		ItemID: r.ItemID, Identity: n.Identity, Digest: n.Digest, RouteID: n.RouteID, Customer: n.Customer,
+		Payload: n.Payload, Event: ev, Mapping: mapping(n.Identity.MappingVersion), AttemptBudget: n.AttemptBudget,
+	}
+	s.rows = append(s.rows, r)
+	s.digests[n.Digest] = r.ItemID
+	s.w.note("item %d inserted %s%s", r.ItemID, r.State, r.QuarantineReason)
+	return r.ItemID, false
+}
+
+// due is the predicate of a claim; it is asked twice.
+func (s *store) due(r *row, req *storage.ClaimRequest, now time.Time) (ok, expired bool) {
+	expired = r.State == storage.Leased && r.LeaseExpiresAt.Before(now)
+	ok = expired || (r.State == storage.Pending && !r.NextAttemptAt.After(now))
+	return ok && (!r.Waits || s.w.hooks.noWait) && r.SupersededBy == 0 && slices.Contains(req.Routes, r.RouteID), expired
+}
+
+// candidate is what a claim saw before it had the lock.
+type candidate struct {
+	id      int64
+	expired bool
+}
+
+func (s *store) look(req *storage.ClaimRequest) []candidate {
+	var out []candidate
+	now := s.now()
+	for _, r := range s.rows {
+		if ok, expired := s.due(r, req, now); ok {
+			out = append(out, candidate{r.ItemID, expired})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b candidate) int {
+		if a.expired != b.expired {
+			if a.expired {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(s.row(a.id).NextAttemptAt.UnixMicro(), s.row(b.id).NextAttemptAt.UnixMicro())
+	})
+	return out[:min(len(out), req.Limit)]
+}
+
+// take is the rest of a claim, under the locks.
+func (s *store) take(req *storage.ClaimRequest, seen []candidate) storage.Claim {
+	var claim storage.Claim
+	for _, c := range seen {
+		r := s.row(c.id)
+		ok, expired := s.due(r, req, s.now())
+		if !ok && !s.w.hooks.noRecheck {
+			s.w.count("claim met a taken row")
+			continue
+		}
+		if c.expired && len(claim.Items) > 0 {
+			break
+		}
+		// What the lock guards is read anew: an item that was pending may be an
+		// expired lease by now.
+		if expired {
+			s.reclaim(r)
+		}
+		r.LeaseToken++
+		if code := s.exhausted(r, req); code != "" {
+			s.land(r, storage.Uncertain)
+			r.LastError = &storage.ItemError{Code: code}
+			s.w.count(code)
+			claim.Exhausted = append(claim.Exhausted, storage.Exhausted{ItemID: r.ItemID, Code: code})
+			continue
+		}
+		claim.Items = append(claim.Items, s.lease(r, req))
+		if expired {
+			break
+		}
+	}
+	if len(claim.Items) > 0 {
+		s.claims++
+	}
+	claim.Incarnation = storage.Incarnation{System: "simulated", Store: "simulated", Claims: s.claims}
+	return claim
+}
+
+func (s *store) reclaim(r *row) {
+	s.w.count("lease expired")
+	if s.w.hooks.noMark {
+		return
+	}
+	s.unresolved(r)
+}
+
+func (s *store) unresolved(r *row) {
+	r.Unresolved = true
+	if r.FirstUnresolvedAt.IsZero() {
+		r.FirstUnresolvedAt = r.ClaimedAt
+	}
+}
+
+func (s *store) exhausted(r *row, req *storage.ClaimRequest) string {
+	switch since := r.FirstUnresolvedAt; {
+	case r.Attempts >= r.AttemptBudget && !s.w.hooks.noBudget:
+		return storage.CodeAttemptsExhausted
+	case !r.Unresolved || s.w.hooks.noHorizon:
+		return ""
+	case since.IsZero() || s.now().Sub(since) > req.Horizon:
+		return storage.CodeHorizonPassed
+	case !req.TrustedSince.IsZero() && since.Before(req.TrustedSince):
+		return storage.CodeClockUntrusted
+	}
+	return ""
+}
+
+func (s *store) lease(r *row, req *storage.ClaimRequest) storage.ClaimedItem {
+	now := s.now()
+	r.State, r.LeaseOwner, r.ClaimedAt, r.LeaseExpiresAt = storage.Leased, req.Owner, now, now.Add(req.Lease)
+	r.Attempts++
+	if r.FirstAttemptAt.IsZero() {
+		r.FirstAttemptAt = now
+	}
+	s.w.note("item %d leased to %s, token %d, attempt %d, unresolved %v", r.ItemID, req.Owner, r.LeaseToken, r.Attempts, r.Unresolved)
+	s.w.judge(r)
+	c := r.frozen
+	c.LeaseToken, c.Attempts, c.AttemptBudget = r.LeaseToken, r.Attempts, r.AttemptBudget
+	c.Unresolved, c.FirstAttemptAt, c.Method = r.Unresolved, r.FirstAttemptAt, r.Method
+	if s.w.hooks.forgetMethod {
+		c.Method = ""
+	}
+	c.Original = s.original(r)
+	return c
+}
+
+func (s *store) original(r *row) *storage.OriginalItem {
+	if r.DependsOn == 0 {
+		return nil
+	}
+	on := s.row(r.DependsOn)
+	o := &storage.OriginalItem{
+		ItemID: on.ItemID, Digest: on.Digest, State: on.State, Unresolved: on.Unresolved, Disputed: on.Disputed,
+		Dependents: len(s.dependents(on.ItemID)),
+	}
+	if !on.FirstAttemptAt.IsZero() {
+		o.SinceFirstAttempt = s.now().Sub(on.FirstAttemptAt)
+	}
+	return o
+}
+
+func (s *store) dependents(id int64) []*row {
+	var out []*row
+	for _, r := range s.rows {
+		if r.DependsOn == id && r.SupersededBy == 0 {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (s *store) holds(r *row, e *storage.Expect) bool {
+	now := s.now()
+	fenced := r.State == e.State && (e.LeaseToken == nil || *e.LeaseToken == r.LeaseToken)
+	if s.w.hooks.noToken && e.State == storage.Leased {
+		fenced = true
+	}
+	if s.w.hooks.noExpect && e.State != storage.Leased {
+		fenced = r.State == e.State
+	}
+	return fenced && r.SupersededBy == 0 &&
+		(e.MappingVersion == nil || *e.MappingVersion == r.Identity.MappingVersion) &&
+		(e.Unresolved == nil || *e.Unresolved == r.Unresolved) &&
+		(e.Settled == nil || *e.Settled == !r.SettledAt.IsZero()) &&
+		(e.Attempts == nil || *e.Attempts == r.Attempts) &&
+		(e.QuietFor == nil || r.ClaimedAt.IsZero() || now.Sub(r.ClaimedAt) >= *e.QuietFor || s.w.hooks.noQuiet) &&
+		(e.Within == nil || r.FirstUnresolvedAt.IsZero() || now.Sub(r.FirstUnresolvedAt) < *e.Within) &&
+		(e.TrustedSince == nil || r.FirstUnresolvedAt.IsZero() || !r.FirstUnresolvedAt.Before(*e.TrustedSince))
+}
+
+func (s *store) apply(moves []storage.Transition) []storage.TransitionResult {
+	out := make([]storage.TransitionResult, len(moves))
+	for i := range moves {
+		m := &moves[i]
+		r := s.row(m.ItemID)
+		out[i].ItemID = m.ItemID
+		holds := s.holds(r, &m.Expect) && (m.Set.Method == nil || r.Method == "" || r.Method == *m.Set.Method || s.w.hooks.forgetMethod)
+		if m.Attempt != nil {
+			a := *m.Attempt
+			a.Fenced = !holds
+			r.attempts = append(r.attempts, a)
+		}
+		if !holds {
+			s.w.count("write fenced out")
+			continue
+		}
+		out[i].Rows = 1
+		s.change(r, &m.Set)
+		for _, d := range s.dependents(r.ItemID) {
+			if m.Waiting != nil && d.Waits {
+				s.released(d, m.Waiting)
+			}
+		}
+	}
+	return out
+}
+
+func (s *store) released(d *row, c *storage.Change) {
+	if c.State == storage.Quarantined && (d.State == storage.Pending || d.State == storage.Quarantined) {
+		s.land(d, storage.Quarantined)
+	}
+	d.Waits = d.Waits && !c.Release
+	s.details(d, c)
+	s.w.note("item %d released as %s", d.ItemID, d.State)
+	s.w.judge(d)
+}
+
+// land changes the state. Leaving leased ends the lease.
+func (s *store) land(r *row, to storage.ItemState) {
+	if to != storage.Leased {
+		r.LeaseOwner, r.LeaseExpiresAt = "", time.Time{}
+	}
+	s.w.note("item %d %s -> %s", r.ItemID, r.State, to)
+	s.w.judgeMove(r, to)
+	r.State = to
+	s.w.judge(r)
+}
+
+func (s *store) change(r *row, c *storage.Change) {
+	if c.MarkUnresolved {
+		s.unresolved(r)
+	}
+	if c.ReturnAttempt {
+		r.Attempts--
+	}
+	r.AttemptBudget += c.AddBudget
+	s.land(r, c.State)
+	if c.Method != nil {
+		r.Method = *c.Method
+	}
+	if c.AcceptedNow {
+		r.AcceptedAt = s.now()
+	}
+	if c.ClearQuarantine {
+		r.QuarantineReason = ""
+	}
+	r.Waits = r.Waits && !c.Release
+	s.details(r, c)
+}
+
+// details are what a change of an item and of its dependents have in common.
+func (s *store) details(r *row, c *storage.Change) {
+	if c.NextAttemptAfter != nil {
+		r.NextAttemptAt = s.now().Add(*c.NextAttemptAfter)
+	}
+	if c.LastError != nil {
+		r.LastError = c.LastError
+	}
+	if c.QuarantineReason != nil {
+		r.QuarantineReason = *c.QuarantineReason
+	}
+	if c.Disputed != nil {
+		r.Disputed = *c.Disputed
+	}
+	if c.Settled != nil {
+		r.SettledAt = time.Time{}
+		if *c.Settled {
+			r.SettledAt = s.now()
+		}
+	}
+}
+
+// session is the store as one caller reaches it. A host that dies does so at
+// one of its calls.
+type session struct {
+	w    *world
+	s    *store
+	lane int
+	host bool
+}
+
+var errStore = errors.New("connection lost")
+
+// call makes one call of the store: it may not arrive, arrive late, lose its
+// answer, or be the last that its caller does.
+func (c session) call(ctx context.Context, apply func()) error {
+	if err := ctx.Err(); err != nil {
+		return sdk.Unavailable("canceled", err)
+	}
+	c.w.mu.Lock()
+	there, back := c.w.between(time.Millisecond, 20*time.Millisecond), c.w.between(time.Millisecond, 10*time.Millisecond)
+	luck := 100
+	if c.w.chance(c.w.phase.store) {
+		luck = c.w.draw(5)
+	}
+	dies := -1
+	if c.host && c.w.chance(c.w.phase.crash) {
+		dies = c.w.draw(2)
+	}
+	late := c.w.between(time.Second, 10*time.Minute)
+	c.w.mu.Unlock()
+	if dies == 0 {
+		c.w.die()
+	}
+	arrived := c.w.sleep(ctx, c.lane, there)
+	c.w.mu.Lock()
+	lost := true
+	switch {
+	case !arrived || luck == 0:
+		c.w.count("call of the store lost")
+	case luck == 1: // the caller gives up, and then it commits
+		c.w.count("commit after the caller gave up")
+		c.w.after(late, func() {
+			if !c.w.over {
+				apply()
+			}
+		})
+	case luck == 2:
+		c.w.count("answer of the store lost")
+		apply()
+	default:
+		lost = false
+		apply()
+	}
+	c.w.mu.Unlock()
+	if dies == 1 {
+		c.w.die()
+	}
+	if lost {
+		c.w.sleep(ctx, c.lane, back)
+		return sdk.Unavailable("unknown", errStore)
+	}
+	c.stopped()
+	c.w.sleep(context.Background(), c.lane, back)
+	return nil
+}
+
+// stopped is SIGSTOP and, some time later, SIGCONT.
+func (c session) stopped() {
+	c.w.mu.Lock()
+	stop := c.host && c.w.chance(c.w.phase.stop)
+	d := c.w.between(time.Minute, 30*time.Minute)
+	if stop {
+		c.w.count("host stopped for a while")
+		if c.w.draw(3) == 0 {
+			d = c.w.between(time.Hour, 40*time.Hour)
+		}
+		d = min(d, max(c.w.heals-c.w.since(), time.Minute))
+	}
+	c.w.mu.Unlock()
+	if stop {
+		c.w.sleep(context.Background(), c.lane, d)
+	}
+}
+
+func (c session) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claim, error) {
+	c.w.mu.Lock()
+	seen := c.s.look(&req)
+	c.w.mu.Unlock()
+	var claim storage.Claim
+	err := c.call(ctx, func() { claim = c.s.take(&req, seen) })
+	if err != nil {
+		return storage.Claim{}, err
+	}
+	return claim, nil
+}
+
+func (c session) Transition(ctx context.Context, moves []storage.Transition) ([]storage.TransitionResult, error) {
+	var done []storage.TransitionResult
+	if err := c.call(ctx, func() { done = c.s.apply(moves) }); err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+func (c session) LoadItem(ctx context.Context, id int64) (storage.ItemDetail, error) {
+	var d storage.ItemDetail
+	err := c.call(ctx, func() {
+		r := c.s.row(id)
+		d = storage.ItemDetail{Item: r.Item, Mapping: r.frozen.Mapping, Payload: r.frozen.Payload, Attempts: slices.Clone(r.attempts), Original: c.s.original(r)}
+		if r.Identity.SubjectKind == storage.SubjectEvent {
+			ev := r.frozen.Event
+			d.Event = &ev
+		}
+	})
+	return d, err
+}
+
+func (c session) ListItems(ctx context.Context, q storage.ItemQuery) (storage.ItemPage, error) {
+	page := storage.ItemPage{Next: q.After}
+	err := c.call(ctx, func() {
+		page = storage.ItemPage{Next: q.After}
+		for _, r := range c.s.rows {
+			if r.ItemID <= q.After || (q.State != "" && r.State != q.State) || (q.Open && !r.SettledAt.IsZero()) ||
+				(q.DependsOn != 0 && r.DependsOn != q.DependsOn) {
+				continue
+			}
+			if len(page.Items) == q.Limit {
+				page.More = true
+				return
+			}
+			page.Items, page.Next = append(page.Items, r.Item), r.ItemID
+		}
+	})
+	return page, err
+}
+
+func (c session) OutboxStats(context.Context) (storage.OutboxStats, error) {
+	return storage.OutboxStats{}, fmt.Errorf("count: %w", sdk.ErrUnsupported)
+}
