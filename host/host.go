@@ -20,6 +20,9 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/api"
@@ -59,8 +62,14 @@ type Config struct {
 	Version string
 	// Getenv finds the variables that "env:" secrets name. Nil: none.
 	Getenv func(string) (string, bool)
-	Logger *slog.Logger     // nil: discarded
-	Now    func() time.Time // nil: time.Now
+	// Tracer makes spans of calls and deliveries. Nil: none are made. The
+	// caller shuts it down after Close.
+	Tracer trace.TracerProvider
+	// MetricReaders read the metrics beside the Prometheus page; Close shuts
+	// them down.
+	MetricReaders []metric.Reader
+	Logger        *slog.Logger     // nil: discarded
+	Now           func() time.Time // nil: time.Now
 }
 
 // Host is a running engine. It is safe for concurrent use.
@@ -70,6 +79,7 @@ type Host struct {
 	ownsStore bool
 	engine    *engine.Engine
 	metrics   *telemetry.Metrics
+	tracing   *telemetry.Tracing // nil: no spans
 	exporters []*exporterRuntime
 	replays   *replays
 	presence  *presence // nil: the store knows no hosts
@@ -116,8 +126,11 @@ func Open(ctx context.Context, cfg Config) (_ *Host, err error) {
 			_ = h.Close(context.WithoutCancel(ctx))
 		}
 	}()
-	if h.metrics, err = telemetry.New(); err != nil {
+	if h.metrics, err = telemetry.New(cfg.MetricReaders...); err != nil {
 		return nil, err
+	}
+	if cfg.Tracer != nil {
+		h.tracing = telemetry.NewTracing(cfg.Tracer)
 	}
 	if err := h.openStore(ctx); err != nil {
 		return nil, err
@@ -218,7 +231,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 		Store: h.store, Meters: meters, Features: map[string]engine.Feature{}, Manifests: map[string]exporter.Manifest{},
 		AttemptBudget: s.Outbox.Attempts, RecordTimeout: time.Duration(s.Limits.RecordTimeout), RecordConcurrency: s.Limits.RecordConcurrency,
 		Buffer: engine.Buffer{FlushEvery: time.Duration(s.Counters.Flush), Max: s.Counters.Max, Host: h.owner},
-		Now:    h.cfg.Now, Logger: h.cfg.Logger, Observer: h.metrics,
+		Now:    h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(),
 	}
 	for name, f := range s.Features {
 		dimensions, kept := f.BucketDimensions()
@@ -375,12 +388,16 @@ func (h *Host) delivered(name string) {
 // Handler returns the HTTP API of this host.
 func (h *Host) Handler() http.Handler {
 	items, _ := h.store.(storage.OutboxStore) // the engine required it
-	return api.New(api.Config{
+	served := api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
 		Replays: h.replays, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents,
 		Observer:  h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
+	if h.tracing == nil {
+		return served
+	}
+	return h.tracing.Handler(served)
 }
 
 // StopDelivery stops claiming and sending at once, and returns without waiting

@@ -89,7 +89,7 @@ func (h *Host) deliverer(x *exporterRuntime) (*outbox.Deliverer, error) {
 		},
 		Rate: x.settings.Rate, Trusted: x.settings.Trust == "outcomes",
 		Now: h.cfg.Now, Boottime: egress.Elapsed, Uniform: uniform,
-		Logger: h.cfg.Logger, Observer: deliveryObserver{host: h, exporter: x.settings.Name},
+		Logger: h.cfg.Logger, Observer: h.deliveryObserver(x),
 	}
 	if h.presence != nil {
 		g := &gate{presence: h.presence}
