@@ -9,6 +9,7 @@ import (
 
 	stripego "github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/billing/meterevent"
+	"github.com/stripe/stripe-go/v79/billing/metereventadjustment"
 
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
@@ -34,6 +35,9 @@ const (
 // been seen to leave it out.
 const codeDuplicate = "duplicate_meter_event"
 
+// codeCancelled is ours for the refusal of a second cancellation.
+const codeCancelled = "already_cancelled"
+
 // judge says what an answer means for its item. Whatever leaves open whether
 // the event was taken is a retry, because the same identifier settles it; only
 // what no retry can settle is uncertain.
@@ -46,12 +50,12 @@ func (e *Exporter) judge(item *exporter.Item, r *capability.Response) exporter.I
 		return outcome(item, exporter.Retry, CodeNoAnswer, r.Reason)
 	}
 	b := &backend{answer: r}
-	event, err := meterevent.Client{B: b}.New(nil)
+	named, err := b.replayed(cancels(item))
 	if r.Status >= 200 && r.Status < 300 {
 		if err != nil {
-			return outcome(item, exporter.Retry, CodeUnreadableAnswer, "the answer is not a meter event")
+			return outcome(item, exporter.Retry, CodeUnreadableAnswer, "the answer is not what was asked for")
 		}
-		return taken(item, event, b.livemode)
+		return taken(item, named, b.livemode)
 	}
 	var refusal *stripego.Error
 	errors.As(err, &refusal) // nil if the body is not Stripe's
@@ -98,16 +102,38 @@ func describe(o *exporter.ItemOutcome, refusal *stripego.Error) {
 	o.Message = short(refusal.Msg)
 }
 
-// taken judges a success: it counts only if the body is the event with our
-// identifier. A proxy's 200, an empty body or another event prove nothing.
-func taken(item *exporter.Item, event *stripego.BillingMeterEvent, livemode *bool) exporter.ItemOutcome {
-	if event.Identifier != item.Identifier {
+// replayed reads an answer through stripe-go and returns the identifier that a
+// success names.
+func (b *backend) replayed(adjustment bool) (string, error) {
+	if !adjustment {
+		event, err := meterevent.Client{B: b}.New(nil)
+		return event.Identifier, err
+	}
+	adjusted, err := metereventadjustment.Client{B: b}.New(nil)
+	if adjusted.Cancel == nil || adjusted.Type != stripego.BillingMeterEventAdjustmentTypeCancel {
+		return "", err
+	}
+	return adjusted.Cancel.Identifier, err
+}
+
+// told is the identifier that answers about an item name.
+func told(item *exporter.Item) string {
+	if cancels(item) {
+		return item.Corrects.Identifier
+	}
+	return item.Identifier
+}
+
+// taken judges a success: it counts only if the body names our identifier. A
+// proxy's 200, an empty body or another event prove nothing.
+func taken(item *exporter.Item, named string, livemode *bool) exporter.ItemOutcome {
+	if named != told(item) {
 		return outcome(item, exporter.Retry, CodeForeignAnswer, "the answer is about another identifier")
 	}
 	if livemode != nil && *livemode != (item.Mode == modeLive) {
 		return outcome(item, exporter.Uncertain, CodeModeMismatch, "Stripe took the event in the other mode: check the API key")
 	}
-	return exporter.ItemOutcome{ItemID: item.ID, Kind: exporter.Accepted, ProviderRef: event.Identifier}
+	return exporter.ItemOutcome{ItemID: item.ID, Kind: exporter.Accepted, ProviderRef: named}
 }
 
 // refused judges a 400.
@@ -116,6 +142,14 @@ func refused(item *exporter.Item, refusal *stripego.Error) exporter.ItemOutcome 
 		return outcome(item, exporter.Retry, CodeUnreadableAnswer, "the answer is no Stripe error")
 	}
 	code := string(refusal.Code)
+	if cancels(item) {
+		named, ok := strings.CutPrefix(refusal.Msg, cancelledPrefix)
+		if named, _, ended := strings.Cut(named, cancelledSuffix); ok && ended && named == told(item) {
+			o := outcome(item, exporter.AcceptedEarlier, codeCancelled, "")
+			o.ProviderRef = named
+			return o
+		}
+	}
 	if named, ok := strings.CutPrefix(refusal.Msg, duplicatePrefix); ok || code == codeDuplicate {
 		if ok && strings.TrimSuffix(named, ".") == item.Identifier {
 			o := outcome(item, exporter.AcceptedEarlier, codeDuplicate, "")

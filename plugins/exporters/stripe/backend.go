@@ -75,22 +75,14 @@ func (b *backend) replay(v stripego.LastResponseSetter) error {
 		StatusCode: b.answer.Status,
 	}
 	if b.answer.Status >= 200 && b.answer.Status < 300 {
-		event, ok := v.(*stripego.BillingMeterEvent)
-		if !ok {
-			return errNotUsed
-		}
-		// The outer field takes the JSON's livemode from the embedded one.
-		body := struct {
-			*stripego.BillingMeterEvent
+		var body struct {
 			Livemode *bool `json:"livemode"`
-		}{BillingMeterEvent: event}
-		if err := json.Unmarshal(b.answer.Body, &body); err != nil {
+		}
+		if err := errors.Join(json.Unmarshal(b.answer.Body, v), json.Unmarshal(b.answer.Body, &body)); err != nil {
 			return err
 		}
-		if b.livemode = body.Livemode; b.livemode != nil {
-			event.Livemode = *b.livemode
-		}
-		event.SetLastResponse(response)
+		b.livemode = body.Livemode
+		v.SetLastResponse(response)
 		return nil
 	}
 	var envelope errorEnvelope

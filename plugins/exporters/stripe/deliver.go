@@ -9,6 +9,7 @@ import (
 
 	stripego "github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/billing/meterevent"
+	"github.com/stripe/stripe-go/v79/billing/metereventadjustment"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
@@ -24,10 +25,11 @@ const (
 	CodeCustomerMissing   = "customer_missing"
 	CodeIdentifierInvalid = "identifier_invalid"
 	CodeValueInvalid      = "value_invalid"
+	CodeMethodUnknown     = "correction_method_unknown"
 )
 
-// Deliver sends each item as one meter event, all in one batch of requests, and
-// answers one outcome per item, in order. An item that cannot be a meter event
+// Deliver sends each item as one meter event, or, for a correction that cancels,
+// as one adjustment, all in one batch of requests, and answers one outcome per item, in order. An item that cannot be a meter event
 // at all is not sent and answered with retry and the code that says why: only
 // the provider may reject.
 func (e *Exporter) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.ItemOutcome, error) {
@@ -78,17 +80,30 @@ func (e *Exporter) unsendable(item *exporter.Item) (code, why string) {
 		return CodeAccountNotServed, "the item's account is not the one of this exporter's key"
 	case item.Mapping[keyEventName] == "":
 		return CodeMappingIncomplete, "the mapping has no event_name"
+	case !goodIdentifier(item.Identifier):
+		return CodeIdentifierInvalid, "an identifier has 1 to 100 characters"
+	case cancels(item) && !goodIdentifier(item.Corrects.Identifier):
+		return CodeIdentifierInvalid, "the original's identifier has 1 to 100 characters"
+	case cancels(item):
+		return "", "" // neither customer nor value is told
+	case item.Corrects != nil && item.Corrects.Method != exporter.CorrectNegative:
+		return CodeMethodUnknown, "a correction is a cancellation or a negative event"
 	case payloadKey(item, keyCustomerKey, defaultCustomerKey) == payloadKey(item, keyValueKey, defaultValueKey):
 		return CodeMappingIncomplete, "customer_key and value_key are the same"
 	case item.Customer == "":
 		return CodeCustomerMissing, "the item has no customer"
-	case item.Identifier == "" || len(item.Identifier) > maxIdentifier:
-		return CodeIdentifierInvalid, "an identifier has 1 to 100 characters"
 	case !plainDecimal(item.Value):
 		return CodeValueInvalid, "a value is a plain decimal other than 0 of at most 15 significant digits and 12 decimals"
 	}
 	return "", ""
 }
+
+// cancels reports whether the item is told by cancelling another event.
+func cancels(item *exporter.Item) bool {
+	return item.Corrects != nil && item.Corrects.Method == exporter.CorrectCancel
+}
+
+func goodIdentifier(s string) bool { return s != "" && len(s) <= maxIdentifier }
 
 const (
 	defaultCustomerKey = "stripe_customer_id"
@@ -122,26 +137,43 @@ func plainDecimal(s string) bool {
 
 // request builds the request of one item through stripe-go.
 func (e *Exporter) request(item *exporter.Item) (capability.Request, error) {
-	params := &stripego.BillingMeterEventParams{
-		EventName:  new(item.Mapping[keyEventName]),
-		Identifier: new(item.Identifier),
-		Payload: map[string]string{
-			payloadKey(item, keyCustomerKey, defaultCustomerKey): item.Customer,
-			payloadKey(item, keyValueKey, defaultValueKey):       item.Value,
-		},
-		Timestamp: new(item.Timestamp.Unix()),
-	}
-	params.SetIdempotencyKey(item.Identifier + "-" + strconv.Itoa(item.Attempt))
-	if e.settings.Connected {
-		params.SetStripeAccount(item.Account)
-	}
 	b := &backend{base: e.configuration.BaseURL}
-	_, err := meterevent.Client{B: b}.New(params)
+	var err error
+	if cancels(item) {
+		params := &stripego.BillingMeterEventAdjustmentParams{
+			EventName: new(item.Mapping[keyEventName]),
+			Type:      new(string(stripego.BillingMeterEventAdjustmentTypeCancel)),
+			Cancel:    &stripego.BillingMeterEventAdjustmentCancelParams{Identifier: new(item.Corrects.Identifier)},
+		}
+		e.address(item, &params.Params)
+		_, err = metereventadjustment.Client{B: b}.New(params)
+	} else {
+		params := &stripego.BillingMeterEventParams{
+			EventName:  new(item.Mapping[keyEventName]),
+			Identifier: new(item.Identifier),
+			Payload: map[string]string{
+				payloadKey(item, keyCustomerKey, defaultCustomerKey): item.Customer,
+				payloadKey(item, keyValueKey, defaultValueKey):       item.Value,
+			},
+			Timestamp: new(item.Timestamp.Unix()),
+		}
+		e.address(item, &params.Params)
+		_, err = meterevent.Client{B: b}.New(params)
+	}
 	if !errors.Is(err, errRecorded) || b.request == nil {
 		return capability.Request{}, sdk.Unavailable("request_not_built", err)
 	}
 	b.request.Items = []string{item.ID}
 	return *b.request, nil
+}
+
+// address sets the key of this very request and the account. The key is made of
+// the item's own identifier, also where another event is cancelled.
+func (e *Exporter) address(item *exporter.Item, params *stripego.Params) {
+	params.SetIdempotencyKey(item.Identifier + "-" + strconv.Itoa(item.Attempt))
+	if e.settings.Connected {
+		params.SetStripeAccount(item.Account)
+	}
 }
 
 func outcome(item *exporter.Item, kind exporter.OutcomeKind, code, message string) exporter.ItemOutcome {

@@ -9,10 +9,13 @@ import (
 )
 
 // Version of this exporter.
-const Version = "1.0.0"
+const Version = "1.1.0"
 
 // SecretAPIKey is the name of the secret that holds Stripe's API key.
 const SecretAPIKey = "api_key"
+
+// SecretWebhook is the name of the secret that Stripe signs its messages with.
+const SecretWebhook = "webhook_secret"
 
 // Keys of a feature's mapping.
 const (
@@ -30,7 +33,19 @@ const (
 	pointerCode    = "/error/code"
 
 	duplicatePrefix = "An event already exists with identifier "
+
+	// What a second cancellation is answered. No documentation tells; another
+	// sentence is a retry, and uncertain once the time to cancel is over.
+	cancelledPrefix = "The meter event with identifier "
+	cancelledSuffix = " has already been canceled"
 )
+
+// cancelWithin is below the 24 hours from receipt in which Stripe cancels.
+const cancelWithin = 23 * time.Hour
+
+// summaryLag is how long a summary may lack what was accepted. Stripe does not
+// say how long that is, only that summaries lag.
+const summaryLag = time.Hour
 
 // What Stripe says of an event that no operator can mend. API v1 answers with a
 // sentence and not always with a code; the codes are those of its asynchronous
@@ -59,6 +74,9 @@ var (
 		"No such customer",
 		"No active meter found",
 		"The event payload has no customer",
+		// A cancellation that cannot be: the correction waits for a person.
+		"No such meter event",
+		"You can only cancel events within",
 	}
 )
 
@@ -88,7 +106,14 @@ func manifest() exporter.Manifest {
 		Concurrency: 16,
 		// One call at a time per customer and meter; more answer 429.
 		SerialBy:     []string{"customer", keyEventName},
-		Corrections:  exporter.CorrectNegative,
+		Corrections:  exporter.CorrectCancel,
+		CancelWithin: cancelWithin,
+		ReadBack: exporter.ReadBack{
+			Sums: true, Lag: summaryLag, Granularity: time.Minute, Evidence: []string{"sum_present", "error_report"},
+		},
+		Webhook: &exporter.WebhookSignature{
+			Scheme: "t=,v1=", Header: "Stripe-Signature", Secret: SecretWebhook, Tolerance: 5 * time.Minute,
+		},
 		Capabilities: []capability.Name{capability.HTTPName},
 		Hosts:        []string{"api.stripe.com"},
 		Secrets: []exporter.Secret{{
@@ -107,6 +132,9 @@ func answerPatterns() []exporter.AnswerPattern {
 	patterns := []exporter.AnswerPattern{{
 		Class: exporter.AnswerDuplicate, Status: http.StatusBadRequest,
 		Path: pointerMessage, Contains: duplicatePrefix + "{identifier}",
+	}, {
+		Class: exporter.AnswerDuplicate, Status: http.StatusBadRequest,
+		Path: pointerMessage, Contains: cancelledPrefix + "{identifier}" + cancelledSuffix,
 	}}
 	add := func(class exporter.AnswerClass, codes, sentences []string) {
 		patterns = append(patterns, exporter.AnswerPattern{

@@ -64,6 +64,13 @@ func TestManifest(t *testing.T) {
 	if m.MaxBatch < 1 || m.MaxBatch > 500 || m.Rate != 1000 || m.Concurrency != 16 {
 		t.Errorf("sending: %+v", m)
 	}
+	// Q19: below the day in which Stripe cancels. Q23: what settles is listed.
+	if m.Corrections != exporter.CorrectCancel || m.CancelWithin != 23*time.Hour || !m.ReadBack.Sums || m.ReadBack.Granularity != time.Minute || len(m.ReadBack.Evidence) != 2 {
+		t.Errorf("corrections and read-back: %+v", m)
+	}
+	if want := (exporter.WebhookSignature{Scheme: "t=,v1=", Header: "Stripe-Signature", Secret: "webhook_secret", Tolerance: 5 * time.Minute}); m.Webhook == nil || *m.Webhook != want {
+		t.Errorf("webhook: %+v", m.Webhook)
+	}
 	if d := cmp.Diff([]exporter.Secret{{
 		Name: "api_key", Header: "Authorization", Prefix: "Bearer ",
 		TestPrefixes: []string{"sk_test_", "rk_test_"}, LivePrefixes: []string{"sk_live_", "rk_live_"},

@@ -9,6 +9,11 @@
 // differs per attempt, because Stripe replays a stored answer for a repeated
 // key, a 500 included, and no later attempt could ever succeed.
 //
+// A correction is told by cancelling the original's event, or by an event of the
+// negative value with an identifier of its own; the host decides which. What
+// Stripe counted is read back as the sums of a customer at a meter, and what it
+// refuses late is read from its error reports.
+//
 // # Settings
 //
 //	connected: true   the account is a connected account of the key's own: every
@@ -50,6 +55,7 @@ type Exporter struct {
 	configuration exporter.Configuration
 	settings      settings
 	configured    bool
+	meters        map[string]string // ids by event name, as far as they are known
 }
 
 type settings struct {
@@ -83,7 +89,7 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 	if s.Connected && !strings.HasPrefix(c.Account, "acct_") {
 		return sdk.Invalid("account", `an account id ("acct_…"), because settings.connected is true`)
 	}
-	e.configuration, e.settings, e.configured = c, s, true
+	e.configuration, e.settings, e.configured, e.meters = c, s, true, nil
 	return nil
 }
 

@@ -553,7 +553,7 @@ type WebhookSignature struct {
 	unknownFields []byte
 	Scheme        string `protobuf:"bytes,1,opt,name=scheme,proto3" json:"scheme,omitempty"` // "t=,v1="
 	Header        string `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`
-	Secret        string `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`        // the name of one of secrets
+	Secret        string `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`        // the name of a secret of the configuration, which is not among secrets
 	Tolerance     int64  `protobuf:"varint,4,opt,name=tolerance,proto3" json:"tolerance,omitempty"` // microseconds
 }
 
