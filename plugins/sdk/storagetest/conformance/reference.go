@@ -23,6 +23,7 @@ type Reference struct {
 	mu     sync.Mutex
 	now    func() time.Time
 	flaws  flaw
+	slips  slip
 	closed bool
 
 	lastSeq  int64
@@ -49,6 +50,8 @@ type Reference struct {
 	routes   storage.RouteSet
 	lastItem int64
 	items    map[int64]*itemRow
+
+	settled settledState
 
 	inFlight map[storage.EventKey]bool // only a flaw looks at it
 }
@@ -150,6 +153,7 @@ func NewReference(now func() time.Time) *Reference {
 		projection:    storage.ProjectionState{Active: 1},
 		lastGen:       1,
 		items:         map[int64]*itemRow{},
+		settled:       newSettledState(),
 		inFlight:      map[storage.EventKey]bool{},
 	}
 }

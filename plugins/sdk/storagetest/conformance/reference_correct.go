@@ -99,6 +99,9 @@ func (s *Reference) RecordCorrection(ctx context.Context, req storage.CorrectReq
 		}
 		return res, nil
 	}
+	if s.itemsMoved(req.Items) || (req.Replacement != nil && s.itemsMoved(req.Replacement.Items)) {
+		return storage.CorrectResult{Stale: &storage.Stale{Items: true}}, nil
+	}
 	return s.insertCorrection(&req, *original, sum), nil
 }
 
@@ -164,6 +167,7 @@ func (s *Reference) insertCorrection(req *storage.CorrectRequest, original stora
 	left := original.Quantity.Abs().Sub(sum).Sub(ev.Quantity)
 	ev.Reverses = left.IsZero()
 	ev = s.insertEvent(ev, detail{bucket: req.Bucket, signed: req.Signed})
+	s.count(req.Counted, &ev)
 	for i := range req.Items {
 		s.insertItem(&req.Items[i], &ev)
 	}

@@ -56,6 +56,9 @@ func (s *Reference) insertItem(n *storage.NewItem, ev *storage.Event) int {
 	if n.Settled {
 		row.SettledAt = now
 	}
+	if d := n.DependsOn; d != nil {
+		row.DependsOn, row.Waits = d.ItemID, d.Wait
+	}
 	s.items[row.ItemID] = row
 	return 0
 }
@@ -78,11 +81,20 @@ func (s *Reference) Claim(ctx context.Context, req storage.ClaimRequest) (storag
 				c.take(it, expired)
 			}
 			if expired && len(c.claim.Items) > 0 {
-				return c.claim, nil
+				return c.answer(), nil
 			}
 		}
 	}
-	return c.claim, nil
+	return c.answer(), nil
+}
+
+// answer raises the claims of the incarnation if anything was taken.
+func (c *claiming) answer() storage.Claim {
+	if len(c.claim.Items)+len(c.claim.Exhausted) > 0 && !c.s.slips.has(slipClaimsNotRaised) {
+		c.s.settled.incarnation.Claims++
+	}
+	c.claim.Incarnation = c.s.settled.incarnation
+	return c.claim
 }
 
 type claiming struct {
@@ -100,6 +112,9 @@ func (c *claiming) candidates(expired bool) []*itemRow {
 		due := it.State == storage.Pending && !it.NextAttemptAt.After(c.now)
 		if expired {
 			due = it.State == storage.Leased && !live
+		}
+		if it.Waits && !c.s.slips.has(slipWaitIgnored) {
+			due = false
 		}
 		if due && it.SupersededBy == 0 && slices.Contains(c.req.Routes, it.RouteID) && !c.held[it.SerialKey] {
 			found = append(found, it)
@@ -138,7 +153,7 @@ func (c *claiming) take(it *itemRow, expired bool) {
 		ItemID: it.ItemID, Identity: it.Identity, Digest: it.Digest, RouteID: it.RouteID, SerialKey: it.SerialKey,
 		Customer: it.Customer, Payload: it.payload, Mapping: c.s.mapping(it.Identity.MappingVersion),
 		LeaseToken: it.LeaseToken, Attempts: it.Attempts, AttemptBudget: it.AttemptBudget,
-		Unresolved: wasUnresolved, FirstAttemptAt: it.FirstAttemptAt,
+		Unresolved: wasUnresolved, FirstAttemptAt: it.FirstAttemptAt, Method: it.Method, Original: c.s.original(it),
 	}
 	if ev := c.s.event(it.event); ev != nil {
 		claimed.Event = *ev
@@ -150,10 +165,12 @@ func (c *claiming) exhausted(it *itemRow) string {
 	switch {
 	case it.Attempts >= it.AttemptBudget && !c.s.flaws.has(flawBudgetIgnored):
 		return storage.CodeAttemptsExhausted
-	case !it.Unresolved || c.req.Horizon == 0:
+	case !it.Unresolved:
 		return ""
-	case it.FirstUnresolvedAt.IsZero() || c.now.Sub(it.FirstUnresolvedAt) > c.req.Horizon:
+	case c.req.Horizon > 0 && (it.FirstUnresolvedAt.IsZero() || c.now.Sub(it.FirstUnresolvedAt) > c.req.Horizon):
 		return storage.CodeHorizonPassed
+	case !c.req.TrustedSince.IsZero() && it.FirstUnresolvedAt.Before(c.req.TrustedSince) && !c.s.slips.has(slipClockTrusted):
+		return storage.CodeClockUntrusted
 	}
 	return ""
 }
@@ -179,6 +196,7 @@ func (s *Reference) LoadItem(ctx context.Context, id int64) (storage.ItemDetail,
 	}
 	d := storage.ItemDetail{
 		Item: it.Item, Mapping: s.mapping(it.Identity.MappingVersion), Payload: it.payload, Attempts: slices.Clone(it.attempts),
+		Original: s.original(it), Actions: s.actionsOf(id),
 	}
 	if ev := s.event(it.event); ev != nil {
 		e := *ev
@@ -197,7 +215,7 @@ func (s *Reference) ListItems(ctx context.Context, q storage.ItemQuery) (storage
 	for _, it := range s.sortedItems() {
 		if it.ItemID <= q.After || (q.State != "" && it.State != q.State) || !same(q.Tenant, it.Identity.Tenant) ||
 			!same(q.Exporter, it.Identity.Exporter) || !same(q.Feature, it.Feature) ||
-			!same(q.Reason, it.QuarantineReason) || !same(q.SubjectRef, it.Identity.SubjectRef) {
+			!same(q.Reason, it.QuarantineReason) || !same(q.SubjectRef, it.Identity.SubjectRef) || !s.selects(&q, it) {
 			continue
 		}
 		if len(page.Items) == q.Limit {
@@ -243,6 +261,7 @@ func (s *Reference) OutboxStats(ctx context.Context) (storage.OutboxStats, error
 			}
 		}
 	}
+	s.gauges(&stats)
 	for _, c := range counts {
 		stats.Counts = append(stats.Counts, *c)
 	}
@@ -277,6 +296,9 @@ func (s *Reference) ChangeRoutes(ctx context.Context, change storage.RouteChange
 	if set.Revision != change.Revision {
 		return storage.RouteSet{}, clash("routes_changed")
 	}
+	if err := s.rename(&set, change.Rename); err != nil {
+		return storage.RouteSet{}, err
+	}
 	for _, m := range change.Mappings {
 		i := slices.IndexFunc(set.Mappings, func(o storage.Mapping) bool { return o.Version == m.Version })
 		if i < 0 {
@@ -295,12 +317,22 @@ func (s *Reference) ChangeRoutes(ctx context.Context, change storage.RouteChange
 		if i < 0 {
 			return storage.RouteSet{}, clash("route_not_in_force")
 		}
+		if change.Idle && s.routeOpen(id) {
+			return storage.RouteSet{}, clash("route_open")
+		}
 		set.Routes[i].RetiredAt = s.clock()
 	}
 	for _, r := range change.Add {
 		r.ID, r.AppliesAfter, r.RetiredAt = int64(len(set.Routes)+1), s.lastSeq, time.Time{}
 		set.Routes = append(set.Routes, r)
 	}
+	if change.Action != nil {
+		if err := checkAction(change.Action); err != nil {
+			return storage.RouteSet{}, err
+		}
+		s.act(change.Action, 0)
+	}
+	s.renameBounds(change.Rename)
 	set.Revision++
 	s.routes = set
 	return s.routeSet(), nil

@@ -51,6 +51,9 @@ func (s *Reference) RecordEvents(ctx context.Context, req storage.RecordRequest)
 	if s.wouldGoNegative(req.Units, res.Units) {
 		return storage.RecordResult{}, sdk.Invalid("quantity", "totals of an unsigned feature stay at zero or above")
 	}
+	if s.entriesMoved(req.Units, res.Units) {
+		return storage.RecordResult{Stale: &storage.Stale{Items: true}}, nil
+	}
 	if s.flaws.has(flawTotalsOfDuplicates) {
 		for i := range req.Units {
 			if res.Units[i].Outcome == storage.Duplicate && len(req.Units[i].Entries) > 0 {
@@ -228,6 +231,7 @@ func (s *Reference) insertEntry(e *storage.Entry, superseded *int) storage.Entry
 	ev := e.Event
 	ev.Effect = ev.Quantity
 	ev = s.insertEvent(ev, detail{bucket: e.Bucket, signed: e.Signed})
+	s.count(e.Counted, &ev)
 	for i := range e.Items {
 		if i == 0 && s.flaws.has(flawDropsAnItem) && ev.Seq%2 == 0 {
 			continue
