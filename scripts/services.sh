@@ -56,6 +56,23 @@ newest_programs() {
   echo "$dir/bin"
 }
 
+# promtool_program prints the path of Prometheus' own evaluator of rules. Only it
+# is taken out of Debian's package: installing that would start a server.
+promtool_program() {
+  local found=$PWD/bin/tools/promtool new
+  found=$(command -v promtool || echo "$found")
+  if [[ ! -x $found ]]; then
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+    new=$(mktemp -d)
+    (cd "$new" && { [[ $(id -u) != 0 ]] || apt-get update -qq; } && apt-get download -qq prometheus &&
+      dpkg-deb --fsys-tarfile prometheus_*.deb | tar x ./usr/bin/promtool) >/dev/null 2>"$new/log" || { tail -n 5 "$new/log" >&2; rm -rf "$new"; return 1; }
+    mkdir -p bin/tools
+    mv "$new/usr/bin/promtool" "$found"
+    rm -rf "$new"
+  fi
+  echo "$found"
+}
+
 # server_user prints the user that servers run as: PostgreSQL refuses root.
 server_user() { id -un postgres 2>/dev/null || echo nobody; }
 

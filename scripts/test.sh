@@ -14,6 +14,8 @@ if [[ ${RACE:-1} == 1 ]] && ! command -v gcc >/dev/null; then
 fi
 PG_OPTIONS='-c fsync=off -c full_page_writes=off' # what these servers hold need not last
 start_services
+FENCEPOST_TEST_PROMTOOL=$(promtool_program) || echo "test: no promtool: the alert rules are not evaluated" >&2
+export FENCEPOST_TEST_PROMTOOL
 
 # step NAME COMMAND… says how long a part took.
 step() {

@@ -37,8 +37,10 @@ type Metrics struct {
 	paused         metric.Float64Counter
 	flush          metric.Float64Histogram
 
-	mu    sync.Mutex
-	stats storage.OutboxStats
+	mu         sync.Mutex
+	stats      storage.OutboxStats
+	reconciled map[string]reconciled
+	degraded   func() []string
 }
 
 // secondsBuckets reach from a transaction on a fast disk to a lease.
@@ -99,34 +101,6 @@ func (m *Metrics) instruments(mt metric.Meter) error {
 		return fmt.Errorf("instruments: %w", err)
 	}
 	return m.gauges(mt)
-}
-
-func (m *Metrics) gauges(mt metric.Meter) error {
-	items, err := mt.Int64ObservableGauge("fencepost.outbox.items", metric.WithDescription("Outbox items by state; open ones are those nobody has settled."))
-	if err != nil {
-		return fmt.Errorf("items gauge: %w", err)
-	}
-	oldest, err := mt.Float64ObservableGauge("fencepost.outbox.oldest_pending_age", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest pending item."))
-	if err != nil {
-		return fmt.Errorf("age gauge: %w", err)
-	}
-	_, err = mt.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for _, c := range m.stats.Counts {
-			o.ObserveInt64(items, c.Items-c.Open, metric.WithAttributes(
-				attribute.String("state", string(c.State)), attribute.String("exporter", c.Exporter), attribute.Bool("open", false)))
-			o.ObserveInt64(items, c.Open, metric.WithAttributes(
-				attribute.String("state", string(c.State)), attribute.String("exporter", c.Exporter), attribute.Bool("open", true)))
-		}
-		o.ObserveFloat64(oldest, m.stats.OldestPending.Seconds())
-		return nil
-	}, items, oldest)
-	if err != nil {
-		return fmt.Errorf("gauge callback: %w", err)
-	}
-	return nil
 }
 
 // Handler serves the Prometheus page.
@@ -217,35 +191,4 @@ func (m *Metrics) Paused(exporterName, reason string, d time.Duration) {
 	}
 	m.paused.Add(context.Background(), d.Seconds(), metric.WithAttributes(
 		attribute.String("exporter", exporterName), attribute.String("reason", reason)))
-}
-
-// SetOutbox replaces what the gauges show. Every state of every exporter is
-// shown, with zero rows too, else an alert on it would never resolve.
-func (m *Metrics) SetOutbox(exporters []string, s storage.OutboxStats) {
-	if m == nil {
-		return
-	}
-	s.Counts = complete(exporters, s.Counts)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.stats = s
-}
-
-func complete(exporters []string, counts []storage.ItemCount) []storage.ItemCount {
-	type key struct {
-		exporter string
-		state    storage.ItemState
-	}
-	have := map[key]bool{}
-	for _, c := range counts {
-		have[key{c.Exporter, c.State}] = true
-	}
-	for _, e := range exporters {
-		for _, st := range storage.ItemStates {
-			if !have[key{e, st}] {
-				counts = append(counts, storage.ItemCount{Exporter: e, State: st})
-			}
-		}
-	}
-	return counts
 }
