@@ -205,11 +205,16 @@ func (c *correcting) request(ctx context.Context) (storage.CorrectRequest, error
 	if of.Quantity.Sign() > 0 {
 		effect = effect.Neg()
 	}
-	req.Items = outbox.BuildCorrectionItems(outbox.Corrected{
-		Correction: storage.EventKey{Tenant: c.event.Tenant, EventID: c.event.EventID},
-		Effect:     effect, Original: of, Items: found.Items, Manifests: c.engine.cfg.Manifests,
-		AttemptBudget: c.engine.cfg.AttemptBudget,
-	})
+	if req.Counted, err = c.countedOriginal(ctx, found); err != nil {
+		return req, err
+	}
+	if !req.Counted {
+		req.Items = outbox.BuildCorrectionItems(outbox.Corrected{
+			Correction: storage.EventKey{Tenant: c.event.Tenant, EventID: c.event.EventID},
+			Effect:     effect, Original: of, Items: found.Items, Manifests: c.engine.cfg.Manifests,
+			AttemptBudget: c.engine.cfg.AttemptBudget,
+		})
+	}
 	stored := req.Event
 	stored.Feature, stored.OccurredAt, stored.Dimensions = of.Feature, of.OccurredAt, of.Dimensions
 	req.Event.PayloadHash, err = canon.EventHash(stored)
@@ -223,6 +228,9 @@ func (c *correcting) replacement(ctx context.Context, routes *routeView, req *st
 	}
 	tenants, err := c.subjects.of(ctx, []string{c.event.Tenant})
 	if err != nil {
+		return err
+	}
+	if err := c.withCutovers(ctx, tenants, []cutoverKey{{c.event.Tenant, c.replace.Feature}}); err != nil {
 		return err
 	}
 	s := tenants[c.event.Tenant]

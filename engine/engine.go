@@ -73,6 +73,10 @@ type Engine struct {
 	gather   *coalescer
 	calls    calls
 	counters *buffer.Counters // nil if the store has none
+	// report is nil if the store does not report counters.
+	report   storage.ReportStore
+	cutovers cutovers
+	cuts     bool // a feature has a cutover
 	flusher  flusher
 }
 
@@ -85,6 +89,8 @@ type stores struct {
 	stream storage.EventStreamer // nil if not declared
 	// corrections is nil if not declared, and in a transaction that has none.
 	corrections storage.CorrectionStore
+	// cutovers is set in a transaction that decides them itself.
+	cutovers cutoverDecider
 }
 
 // New returns an engine on an open store. It fails with tag unsupported when
@@ -98,6 +104,15 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg, store: st, subjects: newSubjects(st), calls: calls{limit: cfg.RecordConcurrency}}
 	if cfg.Coalesce > 0 {
 		e.gather = newCoalescer(e.recordGathered, cfg.Coalesce, meter.MaxBatchEvents, cfg.RecordTimeout)
+	}
+	if _, err := need[storage.CounterStore](cfg.Store, storage.Counters); err == nil {
+		e.report, _ = need[storage.ReportStore](cfg.Store, storage.Outbox)
+	}
+	for _, f := range cfg.Features {
+		e.cuts = e.cuts || !f.Cutover.IsZero()
+	}
+	if e.cuts && e.report == nil {
+		return nil, needsReports(cfg.Store)
 	}
 	e.startCounting()
 	return e, nil
@@ -193,6 +208,9 @@ func (e *Engine) In(tx Transaction) *Bound {
 	st := stores{events: tx, subs: tx, routes: tx}
 	if e.store.corrections != nil {
 		st.corrections, _ = tx.(storage.CorrectionStore)
+	}
+	if e.cuts {
+		st.cutovers, _ = tx.(cutoverDecider)
 	}
 	return &Bound{engine: e, store: st, subjects: newSubjects(st)}
 }

@@ -17,6 +17,11 @@ import (
 type Feature struct {
 	// Buffered: its usage is counted by [Engine.Track] and not recorded.
 	Buffered bool
+	// Cutover is when events take over from its counter: of each tenant the
+	// periods that begin before the tenant's first boundary at or after it are
+	// reported from the counter, to which recording adds, too. It is decided
+	// for each tenant once. Zero: the feature was never buffered, or still is.
+	Cutover time.Time
 	// Signed: it takes negative quantities. It cannot change once the feature
 	// has events.
 	Signed bool

@@ -267,6 +267,11 @@ func (r recorder) request(ctx context.Context, todo []*prepared, mode storage.Re
 	if err != nil {
 		return storage.RecordRequest{}, err
 	}
+	if r.engine.cuts {
+		if err := r.withCutovers(ctx, tenants, featuresOf(todo)); err != nil {
+			return storage.RecordRequest{}, err
+		}
+	}
 	routes, err := r.subjects.routeSet(ctx)
 	if err != nil {
 		return storage.RecordRequest{}, err
@@ -285,7 +290,19 @@ func (r recorder) request(ctx context.Context, todo []*prepared, mode storage.Re
 	return req, nil
 }
 
-// entry completes an event with its period and plan and computes its items.
+// featuresOf lists the features of inputs, by tenant.
+func featuresOf(todo []*prepared) []cutoverKey {
+	var out []cutoverKey
+	for _, p := range todo {
+		for _, ev := range p.events {
+			out = append(out, cutoverKey{ev.Tenant, ev.Feature})
+		}
+	}
+	return out
+}
+
+// entry completes an event with its period and plan and computes its items. What
+// the counter reports leads to items that nobody sends, and is counted.
 func (e *Engine) entry(ev storage.Event, s subject, routes *routeView, now time.Time) storage.Entry {
 	p := s.calendar.At(ev.OccurredAt)
 	ev.PeriodStart, ev.PeriodEnd = p.Start, p.End
@@ -294,11 +311,17 @@ func (e *Engine) entry(ev storage.Event, s subject, routes *routeView, now time.
 		ev.PeriodSource = storage.FromSubscription
 		ev.Plan, ev.PlanVersion = s.sub.Plan, s.sub.PlanVersion
 	}
+	var reason outbox.Reason
+	counted := s.counted(ev.Feature, p.Start)
+	if counted {
+		reason = outbox.ReasonPeriodBuffered
+	}
 	items := outbox.BuildItems(outbox.Enqueue{
 		Event: ev, Routes: routes.Routes, Mappings: routes.mappings, Fields: routes.fields, Manifests: e.cfg.Manifests,
-		Customers: s.sub.Customers, AttemptBudget: e.cfg.AttemptBudget, Now: now,
+		Customers: s.sub.Customers, AttemptBudget: e.cfg.AttemptBudget, Now: now, Reason: reason,
 	})
 	return storage.Entry{
 		Event: ev, Items: items, Signed: e.signed(routes, ev.Feature), Bucket: bucketOf(routes.features[ev.Feature], ev),
+		Counted: counted,
 	}
 }

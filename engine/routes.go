@@ -94,13 +94,10 @@ func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.Ro
 func (e *Engine) exportable(p RoutePlan) error {
 	for _, name := range slices.Sorted(maps.Keys(p.Features)) {
 		f := e.cfg.feature(name)
-		if f.Aggregation.Exportable() && !f.Buffered {
+		if f.Aggregation.Exportable() {
 			continue
 		}
 		rule := "a feature that adds up (sum or count), not " + string(f.Aggregation)
-		if f.Buffered {
-			rule = "a feature with source events; reporting a buffered one is not part of this version"
-		}
 		return &sdk.Error{Tag: sdk.TagUnsupported, Code: "not_exportable", Field: "mapping.features." + name, Rule: rule}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/engine/period"
@@ -40,6 +41,9 @@ type routeView struct {
 type subject struct {
 	sub      storage.Subscription
 	calendar period.Calendar
+	// durableFrom is the start of the first period that events report, by
+	// feature: of those that have a cutover and that this call is about.
+	durableFrom map[string]time.Time
 }
 
 func newSubjects(st stores) *subjects {

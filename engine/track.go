@@ -105,7 +105,7 @@ func (e *Engine) FlushedThrough() time.Time {
 // counts reports whether this engine has features that may be tracked.
 func (e *Engine) counts() bool {
 	for _, f := range e.cfg.Features {
-		if f.Buffered {
+		if f.Buffered || !f.Cutover.IsZero() {
 			return true
 		}
 	}
@@ -136,11 +136,8 @@ func (e *Engine) startCounting() {
 		Store: st, Slot: e.slot, Revisions: e.revisions, NewID: b.NewID, Owner: b.Host, Timeout: b.Timeout, Max: b.Max,
 		Now: e.cfg.Now, Took: e.cfg.Observer.FlushTook, Logger: e.cfg.Logger,
 	})
-	for _, f := range e.cfg.Features {
-		if f.Buffered && b.FlushEvery > 0 {
-			e.flusher.start(func(ctx context.Context) { e.counters.Run(ctx, b.FlushEvery) })
-			return
-		}
+	if e.counts() && b.FlushEvery > 0 {
+		e.flusher.start(func(ctx context.Context) { e.counters.Run(ctx, b.FlushEvery) })
 	}
 }
 
@@ -156,7 +153,7 @@ func (e *Engine) slot(ctx context.Context, tenant, feature string, at time.Time)
 	switch {
 	case tenant == "" || !plainText(tenant, meter.MaxID):
 		return buffer.Slot{}, sdk.Invalid("tenant", "1 to 128 bytes of UTF-8 without control characters")
-	case !f.Buffered:
+	case !f.Buffered && f.Cutover.IsZero():
 		return buffer.Slot{}, &sdk.Error{
 			Tag: sdk.TagInvalid, Code: "not_buffered", Field: "feature", Rule: "a feature whose source is buffered",
 			Hint: "record an event, or set features.NAME.source to buffered",
@@ -166,7 +163,17 @@ func (e *Engine) slot(ctx context.Context, tenant, feature string, at time.Time)
 	if err != nil {
 		return buffer.Slot{}, tagged(ctx, err)
 	}
+	r := recorder{engine: e, store: e.store, subjects: e.subjects}
+	if err := r.withCutovers(ctx, found, []cutoverKey{{tenant, feature}}); err != nil {
+		return buffer.Slot{}, tagged(ctx, err)
+	}
 	s := found[tenant]
+	if !f.Buffered && !s.counted(feature, s.calendar.At(at).Start) {
+		return buffer.Slot{}, &sdk.Error{
+			Tag: sdk.TagInvalid, Code: "not_buffered", Field: "feature", Rule: "a period that the counter of the feature reports; this one is reported from events",
+			Hint: "record an event",
+		}
+	}
 	return buffer.Slot{Period: s.calendar.At(at), Revision: s.sub.Revision, Signed: f.Signed}, nil
 }
 
