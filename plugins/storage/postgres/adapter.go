@@ -39,6 +39,9 @@ type Adapter struct {
 	// and that were run again.
 	reruns atomic.Int64
 
+	// recordTexts are record statements by their [recordParts].
+	recordTexts sync.Map
+
 	// hints and mappings are for claims: see claim.go.
 	hints    hints
 	mappings sync.Map

@@ -269,8 +269,16 @@ func TestStatementsPrepare(t *testing.T) {
 		if !used[name] {
 			t.Errorf("sql/%s.sql is used by nothing", name)
 		}
-		if _, err := c.Prepare(t.Context(), "", text); err != nil {
-			t.Errorf("%s: %v", name, err)
+		texts := map[recordParts]string{0: text}
+		if name == qRecord {
+			for parts := range 2 * withLookup {
+				texts[parts] = assemble(text, parts).text
+			}
+		}
+		for parts, text := range texts {
+			if _, err := c.Prepare(t.Context(), "", text); err != nil {
+				t.Errorf("%s (parts %b): %v", name, parts, err)
+			}
 		}
 		if strings.Contains(text, " fencepost_") { // a literal is quoted
 			t.Errorf("%s: a table without the schema", name)

@@ -18,6 +18,7 @@ import (
 
 const (
 	qRecord         query = "record"
+	qRecordBegin    query = "record_begin"
 	qRecordKnown    query = "record_known"
 	qRecordSettings query = "record_settings"
 	qSettingsNow    query = "record_settings_now"
@@ -161,17 +162,16 @@ func (a *Adapter) settle(ctx context.Context, rec *recorder) (storage.RecordResu
 // send runs the statement behind the lock: one implicit transaction, committed
 // when its last answer is read.
 func (a *Adapter) send(ctx context.Context, rec *recorder) error {
-	text, err := a.texts.text(qRecord)
+	text, args, err := rec.statement(a)
 	if err != nil {
 		return err
 	}
 	return ownTx{a}.again(ctx, workPool, func() error {
 		return ownTx{a}.use(ctx, workPool, func(c *pgxpool.Conn) error {
 			b := &pgx.Batch{}
-			b.Queue(a.texts[qStatementTimeout], statementTimeout(ctx))
-			b.Queue(a.texts[qRecordSettings], recordSettings[:]...)
+			b.Queue(a.texts[qRecordBegin], append([]any{statementTimeout(ctx)}, recordSettings[:]...)...)
 			b.Queue(a.texts[qLockShared], lockClassRoutes, a.target.scope())
-			b.Queue(text, rec.args()...).QueryRow(rec.scan)
+			b.Queue(text, args...).QueryRow(rec.scan)
 			err := c.SendBatch(ctx, b).Close()
 			if _, ok := errors.AsType[*pgconn.PgError](err); err != nil && !ok {
 				// No answer: whether it was committed is not known.
@@ -249,20 +249,18 @@ func (t *tx) tuned(ctx context.Context, rec *recorder) error {
 	if err := t.row(ctx, qSettingsNow, []any{&before[0], &before[1], &before[2], &before[3]}); err != nil {
 		return err
 	}
-	b := &pgx.Batch{}
-	for _, s := range []struct {
-		q    query
-		args []any
-	}{
-		{qRecordSettings, recordSettings[:]},
-		{qRecord, rec.args()},
-		{qRecordSettings, []any{before[0], before[1], before[2], before[3]}},
-	} {
-		if err := t.queue(b, s.q, s.args...); err != nil {
-			return err
-		}
+	text, args, err := rec.statement(t.a)
+	if err != nil {
+		return err
 	}
-	b.QueuedQueries[1].QueryRow(rec.scan)
+	b := &pgx.Batch{}
+	if err := t.queue(b, qRecordSettings, recordSettings[:]...); err != nil {
+		return err
+	}
+	b.Queue(text, args...).QueryRow(rec.scan)
+	if err := t.queue(b, qRecordSettings, before[0], before[1], before[2], before[3]); err != nil {
+		return err
+	}
 	return t.q.SendBatch(ctx, b).Close()
 }
 
@@ -274,7 +272,7 @@ type recorder struct {
 	req storage.RecordRequest
 	// guard makes the statement fail where a conflict undoes more than a row.
 	guard bool
-	// digests makes it look for items whose identity exists.
+	// digests makes it look for items whose identity or subject exists.
 	digests bool
 	// still leaves totals and buckets to the caller.
 	still bool

@@ -26,6 +26,7 @@ type eventArrays struct {
 	receipt                          []int32 // order of its receipt, 0: none
 	bucketStart                      []*time.Time
 	bucketDimensions                 []string
+	buckets                          bool // one of them is not empty
 }
 
 type receiptArrays struct {
@@ -106,7 +107,7 @@ func (a *eventArrays) add(e *storage.Entry, receipt int32) error {
 	var start *time.Time
 	key := ""
 	if e.Bucket != nil {
-		start = &e.Bucket.Start
+		start, a.buckets = &e.Bucket.Start, true
 		var err error
 		if key, err = bucketDimensions(e.Bucket.Dimensions); err != nil {
 			return err
@@ -157,7 +158,7 @@ func (a *itemArrays) add(n *storage.NewItem, ord int32) {
 	a.budget = append(a.budget, int32(n.AttemptBudget))
 }
 
-// args are the values of the record statement.
+// args are the values of the record statement with all its parts.
 func (r *recorder) args() []any {
 	e, c, i := &r.columns.events, &r.columns.receipts, &r.columns.items
 	tenants := make([]string, len(r.req.Subscriptions))
@@ -174,5 +175,5 @@ func (r *recorder) args() []any {
 		i.ord,
 	}
 	args = append(args, i.args()...)
-	return append(args, r.req.RoutesRevision, tenants, revisions, r.digests, r.guard, r.req.Mode == storage.Atomic, !r.still)
+	return append(args, r.req.RoutesRevision, tenants, revisions, r.guard, r.req.Mode == storage.Atomic, !r.still)
 }
