@@ -15,11 +15,13 @@ CREATE TABLE {schema}.fencepost_meta (
 INSERT INTO {schema}.fencepost_meta (key, value) VALUES ('routes_revision', 0);
 
 -- Which store this is and how far it has come. A copy of the database is the
--- same store; restores counts how often an operator said that it went back.
+-- same store; restores counts how often an operator said that it went back, and
+-- claims_base is what is added to the sequence of claims since.
 CREATE TABLE {schema}.fencepost_store (
   scope    integer PRIMARY KEY CHECK (scope = 1),
   id       text    NOT NULL DEFAULT gen_random_uuid(),
-  restores bigint  NOT NULL DEFAULT 0
+  restores bigint  NOT NULL DEFAULT 0,
+  claims_base bigint NOT NULL DEFAULT 0
 );
 
 INSERT INTO {schema}.fencepost_store (scope) VALUES (1);
@@ -538,7 +540,7 @@ CREATE TABLE {schema}.fencepost_reconciliations (
   confirmed           bigint      NOT NULL
 );
 
-CREATE INDEX fencepost_reconciliations_started ON {schema}.fencepost_reconciliations (started_at DESC, id);
+CREATE INDEX fencepost_reconciliations_started ON {schema}.fencepost_reconciliations (started_at, id);
 
 CREATE TABLE {schema}.fencepost_reconciliation_lines (
   id         text           COLLATE "C" NOT NULL,
@@ -650,11 +652,13 @@ CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_outbox_items
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_outbox_items
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
 
--- A route is retired, never changed and never removed.
+-- A route is retired, never changed and never removed. An exporter gets another
+-- name in a transaction that sets fencepost.rename to on, for itself alone.
 CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_routes
-  FOR EACH ROW WHEN (NOT (OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL
+  FOR EACH ROW WHEN (NOT ((OLD.retired_at IS NULL AND NEW.retired_at IS NOT NULL AND NEW.exporter = OLD.exporter
+      OR current_setting('fencepost.rename', true) IS NOT DISTINCT FROM 'on'
+       AND NEW.retired_at IS NOT DISTINCT FROM OLD.retired_at)
     AND NEW.route = OLD.route
-    AND NEW.exporter = OLD.exporter
     AND NEW.destination_account = OLD.destination_account
     AND NEW.mode = OLD.mode
     AND NEW.feature = OLD.feature
@@ -687,7 +691,7 @@ CREATE TRIGGER fence BEFORE UPDATE ON {schema}.fencepost_report_bounds
   FOR EACH ROW WHEN (NEW.tenant_key <> OLD.tenant_key
     OR NEW.feature <> OLD.feature
     OR NEW.period_start <> OLD.period_start
-    OR NEW.exporter <> OLD.exporter
+    OR (NEW.exporter <> OLD.exporter AND current_setting('fencepost.rename', true) IS DISTINCT FROM 'on')
     OR NEW.destination_account <> OLD.destination_account
     OR NEW.mode <> OLD.mode
     OR (NEW.acked <> OLD.acked AND NEW.acked IS DISTINCT FROM OLD.staged_to))

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -19,11 +21,17 @@ const (
 	qItemsAttention query = "items_attention"
 	qItemsPending   query = "items_pending"
 	qItemsOfEvent   query = "items_of_event"
+	qItemsOfDigest  query = "items_of_digest"
+	qItemsOf        query = "items_of_original"
+	qItemsDisputed  query = "items_disputed"
+	qUnconfirmed    query = "items_unconfirmed"
 	qEventIsStored  query = "event_is_stored"
 	qCounts         query = "counts"
 	qCountsFold     query = "counts_fold"
 	qFencedAttempts query = "fenced_attempts"
 	qOldestPending  query = "oldest_pending"
+	qOldestAccepted query = "oldest_accepted"
+	qDisputed       query = "disputed"
 )
 
 // LoadItem returns one item with its payload and attempts, or not_found.
@@ -122,6 +130,9 @@ func (a *Adapter) ListItems(ctx context.Context, q storage.ItemQuery) (page stor
 	if err := checkLimit(q.Limit); err != nil {
 		return page, fmt.Errorf("%s: %w", op, err)
 	}
+	if len(q.Digests) > maxDigests {
+		return page, fmt.Errorf("%s: %w", op, sdk.Invalid("digests", "at most 100"))
+	}
 	err = a.run.read(ctx, op, func(ctx context.Context, t *tx) (err error) {
 		page, err = listItems(ctx, t, q)
 		return err
@@ -143,7 +154,8 @@ func listItems(ctx context.Context, t *tx, q storage.ItemQuery) (storage.ItemPag
 		page.Items = append(page.Items, it)
 		return nil
 	}, q.After, q.Limit+1, optText(string(q.State)), optText(q.Tenant), optText(q.Exporter), optText(q.Feature),
-		optText(q.Reason), optText(q.SubjectRef))
+		optText(q.Reason), optText(q.SubjectRef), optText(q.Account), optText(q.Mode), q.Open, q.Disputed,
+		optDuration(q.Unconfirmed), digestsOf(q.Digests), optInt(q.DependsOn))
 	if err != nil {
 		return storage.ItemPage{}, err
 	}
@@ -159,6 +171,16 @@ func listItems(ctx context.Context, t *tx, q storage.ItemQuery) (storage.ItemPag
 // itemsStatement picks the statement that has an index for q: what needs a
 // human is few among many, and so are the items of one event.
 func itemsStatement(ctx context.Context, t *tx, q storage.ItemQuery) (query, error) {
+	switch {
+	case len(q.Digests) > 0:
+		return qItemsOfDigest, nil
+	case q.DependsOn != 0:
+		return qItemsOf, nil
+	case q.Disputed:
+		return qItemsDisputed, nil
+	case q.Unconfirmed != 0:
+		return qUnconfirmed, nil
+	}
 	if q.SubjectRef != "" && q.Tenant != "" {
 		isEvent := false
 		err := t.row(ctx, qEventIsStored, []any{&isEvent}, q.Tenant, q.SubjectRef)
@@ -174,6 +196,37 @@ func itemsStatement(ctx context.Context, t *tx, q storage.ItemQuery) (query, err
 	default:
 		return qItems, nil
 	}
+}
+
+// maxDigests is how many identities one query may name.
+const maxDigests = 100
+
+// digestsOf is NULL for none.
+func digestsOf(digests []storage.Hash) [][]byte {
+	if len(digests) == 0 {
+		return nil
+	}
+	all := make([][]byte, len(digests))
+	for i := range digests {
+		all[i] = digests[i][:]
+	}
+	return all
+}
+
+// optDuration is NULL for zero.
+func optDuration(d time.Duration) *time.Duration {
+	if d == 0 {
+		return nil
+	}
+	return &d
+}
+
+// optInt is NULL for zero.
+func optInt(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 // The gauge is folded when it has this many lines, so many at a time.
@@ -207,11 +260,17 @@ func (a *Adapter) OutboxStats(ctx context.Context) (stats storage.OutboxStats, e
 		if err := t.row(ctx, qFencedAttempts, []any{&stats.FencedAttempts}); err != nil {
 			return err
 		}
-		err = t.row(ctx, qOldestPending, []any{&stats.OldestPending})
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
+		if err := t.row(ctx, qDisputed, []any{&stats.Disputed}); err != nil {
+			return err
 		}
-		return err
+		for q, age := range map[query]*time.Duration{
+			qOldestPending: &stats.OldestPending, qOldestAccepted: &stats.OldestAccepted,
+		} {
+			if err := t.row(ctx, q, []any{age}); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+		}
+		return nil
 	})
 	if err == nil && lines >= manyLines {
 		a.foldCounts(ctx)

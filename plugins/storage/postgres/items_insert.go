@@ -22,6 +22,8 @@ type itemOf struct {
 	new     *storage.NewItem
 	seq     int64
 	feature string
+	// id is the item's own; zero: one is given to it.
+	id int64
 }
 
 // insertedItems says what became of items, in their order.
@@ -42,9 +44,9 @@ func insertItems(ctx context.Context, t *tx, items []itemOf) (done insertedItems
 	n := len(items)
 	var c itemArrays
 	seqs, features := make([]int64, n), make([]string, n)
-	depends, waits, usageAt := make([]int64, n), make([]bool, n), make([]*time.Time, n)
+	depends, waits, usageAt, given := make([]int64, n), make([]bool, n), make([]*time.Time, n), make([]int64, n)
 	for i, it := range items {
-		seqs[i], features[i] = it.seq, it.feature
+		seqs[i], features[i], given[i] = it.seq, it.feature, it.id
 		c.add(it.new, 0)
 		if d := it.new.DependsOn; d != nil {
 			depends[i], waits[i] = d.ItemID, d.Wait
@@ -64,7 +66,7 @@ func insertItems(ctx context.Context, t *tx, items []itemOf) (done insertedItems
 			done.superseded++
 		}
 		return err
-	}, append(args, depends, waits, usageAt)...)
+	}, append(args, depends, waits, usageAt, given)...)
 	return done, err
 }
 

@@ -93,7 +93,8 @@ func TestListPlans(t *testing.T) {
 	o.exec("UPDATE {schema}.fencepost_outbox_state SET state = 'uncertain' WHERE item > 29990")
 	o.exec("INSERT INTO {schema}.fencepost_attempts (item, lease_token, owner, host_class, outcome, evidence, status, request_id, code, message, decided, fenced, recorded_at) SELECT n, 1, '', '', '', '', 0, '', '', '', '', n % 1000 = 0, now() FROM generate_series(1, 20000) AS n")
 	o.exec("VACUUM ANALYZE {schema}.fencepost_outbox_state, {schema}.fencepost_outbox_items, {schema}.fencepost_events, {schema}.fencepost_attempts")
-	none := ", NULL, NULL, NULL, NULL, NULL"
+	const more = ", NULL, NULL, false, false, NULL, NULL, NULL"
+	none := ", NULL, NULL, NULL, NULL, NULL" + more
 	for _, want := range []struct {
 		q     query
 		args  string
@@ -103,7 +104,12 @@ func TestListPlans(t *testing.T) {
 		{qItemsAttention, "0, 100, 'uncertain'" + none, "s", "fencepost_outbox_state_attention"},
 		{qItemsPending, "0, 100, 'pending'" + none, "s", "fencepost_outbox_state_oldest"},
 		{qItems, "0, 100, NULL" + none, "i", "fencepost_outbox_items_pkey"},
-		{qItemsOfEvent, "0, 100, NULL, 'acme', NULL, NULL, NULL, 'e77'", "i", "fencepost_outbox_items_event"},
+		{qItemsOfEvent, "0, 100, NULL, 'acme', NULL, NULL, NULL, 'e77'" + more, "i", "fencepost_outbox_items_event"},
+		{qItemsOf, "0, 100, NULL" + none[:len(none)-len(", NULL")] + ", 5", "i", "fencepost_outbox_items_depends"},
+		{qItemsDisputed, "0, 100, NULL" + none, "s", "fencepost_outbox_state_disputed"},
+		{qDisputed, "", "s", "fencepost_outbox_state_disputed"},
+		{qOldestAccepted, "", "s", "fencepost_outbox_state_accepted"},
+		{qWaiting, "ARRAY[1,2,3]::bigint[]", "w", "fencepost_outbox_state_waiting"},
 		{qItem, "77", "i", "fencepost_outbox_items_pkey (item = $)"},
 		{qItemAttempts, "77", "fencepost_attempts", "fencepost_attempts_item (item = $)"},
 		{qOldestPending, "", "s", "fencepost_outbox_state_oldest"},

@@ -257,6 +257,8 @@ func TestProjectionLocksInKeyOrder(t *testing.T) {
 	bound := &tx{a: a, q: batch, bound: true}
 	must(t, delta("t1", "t2").ensure(t.Context(), bound, st.Building))
 	recorder := openTx(t, a)
+	var pid int32 // of the server's: a pooler tells another one
+	must(t, recorder.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
 	ended := make(chan error, 1)
 	go func() {
 		bound := &tx{a: a, q: recorder, bound: true}
@@ -267,7 +269,7 @@ func TestProjectionLocksInKeyOrder(t *testing.T) {
 		ended <- errors.Join(err, recorder.Commit(t.Context()))
 	}()
 	eventually(t, func() bool {
-		return sqlOne[bool](t, a, `SELECT cardinality(pg_blocking_pids($1)) > 0`, int64(recorder.Conn().PgConn().PID()))
+		return sqlOne[bool](t, a, `SELECT cardinality(pg_blocking_pids($1)) > 0`, pid)
 	})
 	must(t, delta("t1", "t2").move(t.Context(), bound, st.Building))
 	must(t, batch.Commit(t.Context()))

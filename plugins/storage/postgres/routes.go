@@ -105,6 +105,14 @@ func changeRoutes(ctx context.Context, t *tx, change storage.RouteChange) (stora
 	if revision != change.Revision {
 		return set, routeConflict("routes_changed", "the revision of the routes as they are")
 	}
+	if change.Action != nil {
+		if err := checkAction(*change.Action); err != nil {
+			return set, err
+		}
+	}
+	if err := renameExporter(ctx, t, change.Rename); err != nil {
+		return set, err
+	}
 	for _, m := range change.Mappings {
 		if err := putMapping(ctx, t, m); err != nil {
 			return set, err
@@ -116,6 +124,11 @@ func changeRoutes(ctx context.Context, t *tx, change storage.RouteChange) (stora
 		}
 	}
 	for _, id := range change.Retire {
+		if change.Idle {
+			if err := checkIdle(ctx, t, id); err != nil {
+				return set, err
+			}
+		}
 		n, err := t.exec(ctx, qRouteRetire, id)
 		if err != nil {
 			return set, err
@@ -131,6 +144,11 @@ func changeRoutes(ctx context.Context, t *tx, change storage.RouteChange) (stora
 	}
 	if _, err := t.exec(ctx, qRoutesRevisionRaise); err != nil {
 		return set, err
+	}
+	if change.Action != nil {
+		if err := t.appendActions(ctx, []storage.Action{*change.Action}); err != nil {
+			return set, err
+		}
 	}
 	return routes(ctx, t)
 }

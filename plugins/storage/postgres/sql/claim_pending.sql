@@ -60,7 +60,7 @@ moved AS (
 ),
 -- Once for the statement, and only if it took something.
 past AS MATERIALIZED (
-  SELECT nextval('{schema}.fencepost_claim_seq') AS claims, k.id, k.restores, c.system, c.timeline
+  SELECT k.claims_base + nextval('{schema}.fencepost_claim_seq') AS claims, k.id, k.restores, c.system, c.timeline
   FROM (SELECT FROM moved LIMIT 1) AS one
   CROSS JOIN {schema}.fencepost_store AS k CROSS JOIN {schema}.fencepost_cluster() AS c
   WHERE k.scope = 1

@@ -14,4 +14,12 @@ WHERE i.item > $1::bigint
   AND ($6::text IS NULL OR i.feature = $6)
   AND ($7::text IS NULL OR s.quarantine_reason = $7)
   AND ($8::text IS NULL OR i.subject_ref = $8)
+  AND ($9::text IS NULL OR i.destination_account = $9)
+  AND ($10::text IS NULL OR i.mode = $10)
+  AND (NOT $11::boolean OR s.settled_at IS NULL)
+  AND (NOT $12::boolean OR s.disputed IS NOT NULL)
+  AND ($13::interval IS NULL OR s.state = 'accepted' AND s.superseded_by IS NULL
+    AND s.accepted_at <= (SELECT clock_timestamp() - $13))
+  AND ($14::bytea[] IS NULL OR i.digest = ANY ($14))
+  AND ($15::bigint IS NULL OR i.depends_on = $15)
 ORDER BY i.item LIMIT $2::integer

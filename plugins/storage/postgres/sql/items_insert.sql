@@ -3,14 +3,14 @@ item AS (
   SELECT * FROM unnest(
     $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
     $10::bytea[], $11::bytea[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::text[], $17::boolean[],
-    $18::int[], $19::bigint[], $20::boolean[], $21::timestamptz[])
+    $18::int[], $19::bigint[], $20::boolean[], $21::timestamptz[], $22::bigint[])
   WITH ORDINALITY AS i (
     seq, feature, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
     digest, subject_key, route, serial_key, customer, payload, quarantine_reason, settled,
-    attempt_budget, depends_on, waits, usage_at, ord)
+    attempt_budget, depends_on, waits, usage_at, given, ord)
 ),
 offered AS MATERIALIZED (
-  SELECT nextval('{schema}.fencepost_item_seq') AS item, o.*
+  SELECT CASE o.given WHEN 0 THEN nextval('{schema}.fencepost_item_seq') ELSE o.given END AS item, o.*
   FROM (
     SELECT i.*, k.route AS known_route, c.now
     FROM item AS i CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) AS c

@@ -1,0 +1,1 @@
+SELECT nextval('{schema}.fencepost_item_seq')

@@ -1,0 +1,1 @@
+SELECT set_config('fencepost.rename', $1::text, true)
