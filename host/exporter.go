@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
@@ -32,6 +33,8 @@ type exporterRuntime struct {
 	caller   carrier.Caller
 	http     *egress.Client
 	host     *Host
+	// messages is held while what one message says is stored.
+	messages sync.Mutex
 }
 
 // loadExporter opens the plugin of one exporter, checks it against its grants
@@ -248,7 +251,7 @@ func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, dea
 	covered := make([]egress.CallItem, len(items))
 	for i, it := range items {
 		d.Items[i] = it.Item
-		covered[i] = egress.CallItem{ID: it.ID, Identifier: it.Identifier, SerialKey: it.SerialKey}
+		covered[i] = egress.CallItem{ID: it.ID, Identifier: it.Covers, SerialKey: it.SerialKey}
 	}
 	ctx, call := x.http.Begin(ctx, covered)
 	answer, err := x.call(ctx, wirev1.MethodDeliver, wirev1.EncodeDelivery(d))

@@ -25,6 +25,8 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// Replays runs replays. Nil: they are refused as unsupported.
 	Replays Replayer
+	// Webhooks takes messages of providers. Nil: they are refused as unsupported.
+	Webhooks WebhookReceiver
 	// Degraded lists what is wrong without keeping Record from working.
 	Degraded func() []string
 	// Observer counts events that are refused before the engine sees them.
@@ -82,6 +84,7 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /v1/outbox", s.listItems)
 	mux.HandleFunc("GET /v1/outbox/stats", s.stats)
 	mux.HandleFunc("GET /v1/outbox/{id}", s.getItem)
+	mux.HandleFunc("POST /v1/webhooks/{exporter}", s.postWebhook)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
