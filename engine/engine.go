@@ -47,6 +47,8 @@ type Config struct {
 	Coalesce int
 	// Buffer says how usage that [Engine.Track] counts is kept and written.
 	Buffer Buffer
+	// Recovery bounds what people may do with outbox items.
+	Recovery Recovery
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Logger receives what an operator should know. Nil: discarded.

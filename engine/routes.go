@@ -192,7 +192,7 @@ func refuseShared(set storage.RouteSet, change storage.RouteChange) error {
 		if r.Disposition != storage.RouteExport || c == nil {
 			continue
 		}
-		key := canon.Join(c[mappingProvider], r.Account, r.Mode, r.Feature, c["event_name"])
+		key := billingKey(r, c)
 		if other, taken := owner[key]; taken && other != r.Exporter {
 			return &sdk.Error{
 				Tag: sdk.TagConflict, Code: "route_shared", Field: "exporters",

@@ -1,0 +1,390 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/internal/pgtest"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/storage/postgres"
+	"github.com/fencepost/fencepost/plugins/storage/sqlite"
+)
+
+// anna settles items.
+var anna = engine.Act{Actor: "anna", Reason: "ticket 7"}
+
+func asserted(f outbox.Finding) *engine.Evidence {
+	return &engine.Evidence{Kind: outbox.EvidenceAsserted, Finding: f, Text: "seen in the dashboard"}
+}
+
+// desk is an engine on one store with a deliverer whose exporter answers as it is
+// told.
+type desk struct {
+	*engine.Engine
+	t      *testing.T
+	st     backend
+	answer exporter.HostClass
+	sent   []outbox.SendItem
+	routes []int64
+	pass   func(time.Duration) // lets time pass in a store whose clock stands
+}
+
+// onDesks runs a test on every kind of store. Nothing has to be quiet for long.
+func onDesks(t *testing.T, test func(d *desk), change ...func(*engine.Config)) {
+	t.Helper()
+	// The engine's clock stands at noon, whatever that of the store says.
+	change = append(change, func(c *engine.Config) { c.Recovery.QuietTime = -100 * 365 * 24 * time.Hour })
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		now := noon
+		st, err := sqlite.Open(t.Context(), sqlite.Config{
+			Path: filepath.Join(t.TempDir(), "fencepost.db"), Migrate: true, Now: func() time.Time { return now }, LockWait: -1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing(t, st)
+		test(&desk{Engine: over(t, st, change...), t: t, st: st, pass: func(d time.Duration) { now = now.Add(d) }})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		dsn, _ := pgtest.Schema(t)
+		st, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Migrate: true, MaxConns: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing(t, st)
+		test(&desk{Engine: over(t, st, change...), t: t, st: st, pass: func(time.Duration) {}})
+	})
+}
+
+func (d *desk) Manifest() exporter.Manifest { return manifest() }
+
+func (d *desk) Send(_ context.Context, items []outbox.SendItem, _ time.Time) outbox.Report {
+	r := outbox.Report{Called: true, Grade: outbox.GradeHost, Exchanges: map[string][]exporter.Exchange{}}
+	kind := map[exporter.HostClass]exporter.OutcomeKind{exporter.ClassRefused: exporter.Rejected, exporter.ClassIndefinite: exporter.Uncertain}
+	for _, i := range items {
+		class, said := d.answer, kind[d.answer]
+		if class == "" {
+			class, said = exporter.ClassSuccess, exporter.Accepted
+		}
+		d.sent = append(d.sent, i)
+		r.Exchanges[i.ID] = []exporter.Exchange{{Class: class}}
+		r.Outcomes = append(r.Outcomes, exporter.ItemOutcome{ItemID: i.ID, Kind: said})
+	}
+	return r
+}
+
+// deliver makes passes until one finds nothing.
+func (d *desk) deliver() {
+	d.t.Helper()
+	deliverer, err := outbox.NewDeliverer(outbox.Config{
+		Store: d.st, Sender: d, Destination: outbox.Destination{Exporter: "stripe", Account: "acct_1", Mode: "test"}, Routes: func() []int64 { return d.routes },
+		Owner: "w", Now: atNoon, Boottime: func() time.Duration { return 0 }, Uniform: func(int64) int64 { return 0 },
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for range 10 {
+		d.pass(time.Hour)
+		sum, err := deliverer.Once(d.t.Context())
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if sum.Claimed+sum.Exhausted == 0 {
+			return
+		}
+	}
+	d.t.Fatal("deliveries never end")
+}
+
+func (d *desk) apply(p engine.RoutePlan) {
+	d.t.Helper()
+	set, err := d.ApplyRoutes(d.t.Context(), []engine.RoutePlan{p})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.routes = nil
+	for _, r := range set.Routes {
+		d.routes = append(d.routes, r.ID)
+	}
+}
+
+func (d *desk) customer(id string) {
+	d.t.Helper()
+	if _, err := d.PutSubscription(d.t.Context(), storage.Subscription{Tenant: "acme", Customers: map[string]string{"stripe": id}}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *desk) correct(id, quantity string) {
+	d.t.Helper()
+	if _, err := d.Correct(d.t.Context(), take(id, quantity)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// items are all items in id order.
+func (d *desk) items() []storage.Item {
+	d.t.Helper()
+	page, err := d.st.ListItems(d.t.Context(), storage.ItemQuery{Limit: 100})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return page.Items
+}
+
+// want checks state and reason of every item.
+func (d *desk) want(states ...string) []storage.Item {
+	d.t.Helper()
+	items := d.items()
+	var got []string
+	for _, i := range items {
+		s := string(i.State)
+		if i.QuarantineReason != "" {
+			s += " " + i.QuarantineReason
+		}
+		if i.Waits {
+			s += " waits"
+		}
+		if i.SupersededBy != 0 {
+			s += " superseded"
+		}
+		if i.Disputed != "" {
+			s += " disputed"
+		}
+		got = append(got, s)
+	}
+	if !slices.Equal(got, states) {
+		d.t.Fatalf("items are %q, want %q", got, states)
+	}
+	return items
+}
+
+func (d *desk) log(kinds ...storage.ActionKind) {
+	d.t.Helper()
+	page, err := d.Actions(d.t.Context(), storage.ActionQuery{Limit: 100})
+	var got []storage.ActionKind
+	for _, a := range page.Actions {
+		got = append(got, a.Kind)
+		if a.Actor != "anna" || a.Reason != "ticket 7" || a.At.IsZero() {
+			d.t.Errorf("%+v", a)
+		}
+	}
+	if err != nil || !slices.Equal(got, kinds) {
+		d.t.Errorf("%v, %v; want %v", got, err, kinds)
+	}
+}
+
+// O18, O19, O27, Q6, Q18: an item without a customer is requeued with the one
+// that is known now, and its correction follows it to the provider.
+func TestRequeueWithACustomer(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.correct("cor_1", "")
+		items := d.want("quarantined no_customer", "pending waits")
+		if _, err := d.Requeue(d.t.Context(), items[0].ItemID, engine.Requeue{}, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "still_ineligible"}) {
+			d.t.Errorf("%v", err)
+		}
+		d.customer("cus_1")
+		dry := anna
+		dry.DryRun = true
+		if got, err := d.Requeue(d.t.Context(), items[0].ItemID, engine.Requeue{}, dry); err != nil || !got.DryRun || got.To != storage.Pending {
+			d.t.Errorf("%+v, %v", got, err)
+		}
+		d.want("quarantined no_customer", "pending waits")
+		d.log()
+		if got, err := d.Requeue(d.t.Context(), items[0].ItemID, engine.Requeue{}, anna); err != nil || got.From != storage.Quarantined || got.Superseded {
+			d.t.Errorf("%+v, %v", got, err)
+		}
+		for _, i := range d.want("pending", "pending waits") {
+			if i.Customer != "cus_1" || i.SerialKey == "" {
+				d.t.Errorf("%+v", i)
+			}
+		}
+		d.deliver()
+		items = d.want("accepted", "accepted")
+		if len(d.sent) != 2 || d.sent[0].Kind != "event" || d.sent[1].Kind != "correction" || d.sent[1].Customer != "cus_1" || d.sent[1].Value != "-10" ||
+			d.sent[1].Corrects.Identifier != outbox.IdentifierOf(items[0].Digest) || items[1].Method != string(d.sent[1].Corrects.Method) {
+			d.t.Errorf("%+v", d.sent)
+		}
+		d.log(storage.ActionRequeue)
+		if _, err := d.Requeue(d.t.Context(), items[0].ItemID, engine.Requeue{}, anna); !errors.Is(err, outbox.ErrExpectedStateMismatch) {
+			d.t.Errorf("%v", err)
+		}
+	})
+}
+
+// O19, O24, Q5, F55: a feature that was mapped late is made anew with its
+// corrections, in one transaction, and each is sent once.
+func TestRequeueUnderANewMapping(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"other": "x"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.correct("cor_1", "2.5")
+		items := d.want("quarantined feature_unmapped", "pending waits")
+		d.apply(plan(map[string]string{"other": "x", "tokens": "llm"}))
+		got, err := d.Requeue(d.t.Context(), items[0].ItemID, engine.Requeue{}, anna)
+		if err != nil || !got.Superseded || got.NewItemID == 0 {
+			d.t.Fatalf("%+v, %v", got, err)
+		}
+		d.want("quarantined feature_unmapped superseded", "pending waits superseded", "pending", "pending waits")
+		d.deliver()
+		items = d.want("quarantined feature_unmapped superseded", "pending waits superseded", "accepted", "accepted")
+		if len(d.sent) != 2 || d.sent[0].Identifier != outbox.IdentifierOf(items[2].Digest) || d.sent[1].Corrects.Identifier != d.sent[0].Identifier || d.sent[1].Mapping["event_name"] != "llm" {
+			d.t.Errorf("%+v", d.sent)
+		}
+		d.log(storage.ActionSupersede)
+		if _, err := d.Requeue(d.t.Context(), items[0].ItemID, engine.Requeue{}, anna); !errors.Is(err, outbox.ErrExpectedStateMismatch) {
+			d.t.Errorf("%v", err)
+		}
+	})
+}
+
+// O26, R3: a plan is applied item by item, what moved since is refused, and the
+// rest goes on.
+func TestRecoverPlanAndApply(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		for _, id := range []string{"req_1", "req_2", "req_3", "req_4"} {
+			record(d.t, d.Engine, plain(id, "10"))
+		}
+		d.correct("cor_1", "1")
+		d.answer = exporter.ClassIndefinite
+		d.deliver()
+		items := d.want("uncertain", "uncertain", "uncertain", "uncertain", "pending waits")
+		d.pass(time.Minute)
+		p, err := d.RecoverPlan(d.t.Context(), engine.RecoverFilter{Exporter: "stripe"})
+		if err != nil || len(p.Items) != 4 || p.Next != 0 {
+			d.t.Fatalf("%+v, %v", p, err)
+		}
+		for _, i := range p.Items {
+			if !slices.Contains(i.May, storage.Accepted) || !slices.Contains(i.May, storage.Rejected) || i.Identifier == "" || i.LastError == "" {
+				d.t.Errorf("%+v", i)
+			}
+		}
+		p.Items[0].To, p.Items[0].Evidence = storage.Rejected, asserted(outbox.FoundRefused)
+		p.Items[1].To, p.Items[1].Evidence, p.Items[1].ProviderRef = storage.Accepted, asserted(outbox.FoundTaken), "evt_2"
+		p.Items[2].To = storage.Accepted // without evidence
+		p.Items[3].To, p.Items[3].Evidence = storage.Rejected, asserted(outbox.FoundRefused)
+		// Somebody else settles the last one meanwhile.
+		if _, err := d.Resolve(d.t.Context(), items[3].ItemID, engine.Resolution{To: storage.Accepted, Evidence: asserted(outbox.FoundTaken)}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		dry := anna
+		dry.DryRun = true
+		for _, act := range []engine.Act{dry, anna} {
+			got, err := d.RecoverApply(d.t.Context(), p, act)
+			if err != nil || len(got) != 4 || got[0].Err != nil || got[1].Err != nil || !errors.Is(got[2].Err, sdk.ErrInvalid) || !errors.Is(got[3].Err, outbox.ErrExpectedStateMismatch) {
+				d.t.Errorf("%+v, %v", got, err)
+			}
+			var moved *outbox.StateMismatchError
+			if !errors.As(got[3].Err, &moved) || moved.Current != storage.Accepted {
+				d.t.Errorf("%v", got[3].Err)
+			}
+		}
+		items = d.want("rejected", "accepted", "uncertain", "accepted", "quarantined original_not_charged")
+		if items[1].ProviderRef != "evt_2" || items[0].SettledAt.IsZero() {
+			d.t.Errorf("%+v", items)
+		}
+		d.log(storage.ActionResolve, storage.ActionResolve, storage.ActionResolve)
+		if _, err := d.Abandon(d.t.Context(), items[2].ItemID, engine.Abandonment{}, anna); err != nil {
+			d.t.Error(err)
+		}
+		if p, err := d.RecoverPlan(d.t.Context(), engine.RecoverFilter{}); err != nil || len(p.Items) != 0 {
+			d.t.Errorf("%+v, %v", p, err)
+		}
+	}, func(c *engine.Config) { c.AttemptBudget = 1 })
+}
+
+// R3, Q11: what goes back to pending gets attempts and is sent again.
+func TestResolveToPending(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.answer = exporter.ClassThrottled // definite, so no horizon binds it
+		d.deliver()
+		items := d.want("uncertain")
+		d.pass(time.Minute)
+		if _, err := d.Resolve(d.t.Context(), items[0].ItemID, engine.Resolution{To: storage.Pending, Attempts: 2}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		d.answer = ""
+		d.deliver()
+		if i := d.want("accepted")[0]; i.AttemptBudget != 3 || i.Attempts != 2 {
+			d.t.Errorf("%+v", i)
+		}
+		d.log(storage.ActionResolve)
+	}, func(c *engine.Config) { c.AttemptBudget = 1 })
+}
+
+// O12, Q18, Q25: late evidence against an accepted item is shown beside its state
+// and holds its correction back; when it is withdrawn, both go on.
+func TestDisputedOriginal(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.deliver()
+		original := d.want("accepted")[0]
+		if _, err := d.AddEvidence(d.t.Context(), original.ItemID, *asserted(outbox.FoundRefused), anna); err != nil {
+			d.t.Fatal(err)
+		}
+		d.correct("cor_1", "1")
+		d.deliver()
+		items := d.want("accepted disputed", "quarantined original_disputed disputed")
+		if stats, err := d.st.OutboxStats(d.t.Context()); err != nil || stats.Disputed != 2 || !items[0].SettledAt.IsZero() {
+			d.t.Errorf("%+v, %v, %+v", stats, err, items[0])
+		}
+		if _, err := d.Requeue(d.t.Context(), items[1].ItemID, engine.Requeue{}, anna); !errors.Is(err, sdk.ErrConflict) {
+			d.t.Errorf("%v", err)
+		}
+		if _, err := d.AddEvidence(d.t.Context(), original.ItemID, *asserted(outbox.FoundTaken), anna); err != nil {
+			d.t.Fatal(err)
+		}
+		if _, err := d.Requeue(d.t.Context(), items[1].ItemID, engine.Requeue{}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		d.deliver()
+		for _, i := range d.want("accepted", "accepted") {
+			if i.SettledAt.IsZero() {
+				d.t.Errorf("%+v", i)
+			}
+		}
+		d.log(storage.ActionEvidence, storage.ActionEvidence, storage.ActionRequeue)
+	})
+}
+
+// What does not exist is not found, in every command.
+func TestSettlingWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		_, e1 := d.Resolve(ctx, 9, engine.Resolution{To: storage.Pending}, anna)
+		_, e2 := d.Requeue(ctx, 9, engine.Requeue{}, anna)
+		_, e3 := d.Abandon(ctx, 9, engine.Abandonment{}, anna)
+		_, e4 := d.AddEvidence(ctx, 9, *asserted(outbox.FoundTaken), anna)
+		for _, err := range []error{e1, e2, e3, e4} {
+			if !errors.Is(err, sdk.ErrNotFound) {
+				d.t.Errorf("%v", err)
+			}
+		}
+	})
+}
