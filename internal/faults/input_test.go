@@ -76,3 +76,57 @@ func TestNumbersAndNames(t *testing.T) {
 		})
 	}
 }
+
+// F60: what is too long or too much is refused as the caller's mistake, in
+// bounded time, and nothing of its call is stored. The server stays as it was.
+func TestTooLongAndTooMany(t *testing.T) {
+	t.Parallel()
+	megabyte := strings.Repeat("x", 1<<20)
+	dimensions := func(n int) map[string]string {
+		all := make(map[string]string, n)
+		for i := range n {
+			all[fmt.Sprint("d", i)] = "v"
+		}
+		return all
+	}
+	with := func(field string, value any) map[string]any {
+		e := map[string]any{"id": "refused", "tenant": "acme", "feature": "tokens", "quantity": "1"}
+		e[field] = value
+		return e
+	}
+	bad := map[string]map[string]any{
+		"10,000 dimensions": with("dimensions", dimensions(10_000)), "a dimension of 1 MB": with("dimensions", map[string]string{"model": megabyte}),
+		"a name of 1 MB": with("dimensions", map[string]string{megabyte: "v"}), "an id of 1 MB": with("id", megabyte),
+		"a tenant of 1 MB": with("tenant", megabyte), "a feature of 1 MB": with("feature", megabyte),
+		"a quantity of 1 MB": with("quantity", strings.Repeat("1", 1<<20)), "zeros": with("quantity", "0."+strings.Repeat("0", 1<<19)+"1"),
+	}
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := open(t, defaults())
+			r.start("")
+			for what, e := range bad {
+				body, err := json.Marshal(e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				var answer api.RecordAnswer
+				err = r.call(http.MethodPost, "/v1/events", "application/json", body, &answer)
+				if err == nil || !strings.Contains(err.Error(), "status 4") {
+					t.Errorf("%s: %+v, %v, want a refusal", what, answer, err)
+				} else if len(err.Error()) > 8<<10 {
+					t.Errorf("%s: it is answered with %d bytes", what, len(err.Error()))
+				}
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("%s took %v", what, took)
+				}
+			}
+			if n := len(r.read().events); n != 0 {
+				t.Errorf("%d events of refused calls are stored", n)
+			}
+			r.record(events("after", 5))
+			r.audit()
+		})
+	}
+}

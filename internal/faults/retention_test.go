@@ -5,10 +5,14 @@ package faults
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/fencepost/fencepost/host/api"
 	"github.com/fencepost/fencepost/internal/pgtest"
@@ -33,13 +37,56 @@ func TestPruneWhileClientsRepeat(t *testing.T) {
 	b := newOwn(t, defaults(), pgtest.NewCluster(t, pgtest.ClusterConfig{Clock: clock}))
 	b.subscribe()
 	clock.Step(-48 * time.Hour)
-	r := b.rig
+	b.start("")
+	all := events("e", 120)
+	b.record(all)
+	b.drain()
+	clock.Step(0)
+	b.pruneWhileClientsRepeat(all)
+}
+
+// F56 on SQLite, where a removal and a repeat cannot meet inside each other: one
+// writes at a time. The clock is the program's, so the events are made older
+// behind its back.
+func TestPruneWhileClientsRepeatOnSQLite(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, defaults())
+	r.subscribe()
 	r.start("")
 	all := events("e", 120)
 	r.record(all)
 	r.drain()
+	r.server.stop()
+	r.older(48 * time.Hour)
+	r.start("")
+	r.pruneWhileClientsRepeat(all)
+}
+
+// older takes an age from the time at which everything was recorded.
+func (r *rig) older(age time.Duration) {
+	r.t.Helper()
+	c, err := sqlite.OpenConn(filepath.Join(r.dir, "fencepost.db"), sqlite.OpenReadWrite)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	const name = "fencepost_events_no_update"
+	trigger, err := sqlitex.ResultText(c.Prep("SELECT sql FROM sqlite_schema WHERE name = '" + name + "'"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	text := fmt.Sprintf("DROP TRIGGER %s; UPDATE fencepost_events SET recorded_at = recorded_at - %d; %s;", name, age.Microseconds(), trigger)
+	if err := sqlitex.ExecuteScript(c, text, nil); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// pruneWhileClientsRepeat removes events that are old enough while three callers
+// repeat them.
+func (r *rig) pruneWhileClientsRepeat(all []event) {
+	t := r.t
+	t.Helper()
 	before := r.usage()
-	clock.Step(0)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for c := range 3 {

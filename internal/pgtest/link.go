@@ -114,7 +114,7 @@ func (l *link) requests(from *bufio.Reader) {
 			l.countTrip()
 			waiting = true
 		}
-		held.Write(m.raw)
+		held.Write(l.p.rewritten(m).raw)
 		l.note(m, &e)
 		switch m.kind {
 		case 'P', 'B', 'D', 'E', 'C': // Parse, Bind, Describe, Execute, Close: more follows

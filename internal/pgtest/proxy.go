@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -26,6 +27,7 @@ type Proxy struct {
 	thaw   *sync.Cond // signals frozen and closed
 	server string
 	rules  []Rule
+	edit   func(sql string) string // nil: statements go as they come
 	fired  int
 	trips  int
 	frozen bool
@@ -81,6 +83,35 @@ func (p *Proxy) Set(rules ...Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules, p.fired = slices.Clone(rules), 0
+}
+
+// Rewrite changes the text of statements on their way to the server: for a
+// server that does not do what a statement asks for. Nil ends it. Statements
+// that were prepared before stay as they were.
+func (p *Proxy) Rewrite(edit func(sql string) string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.edit = edit
+}
+
+// rewritten is a message with its statement changed, if it has one.
+func (p *Proxy) rewritten(m message) message {
+	p.mu.Lock()
+	edit := p.edit
+	p.mu.Unlock()
+	if edit == nil || m.kind != 'Q' && m.kind != 'P' {
+		return m
+	}
+	var name, rest []byte
+	sql := m.body()
+	if m.kind == 'P' { // its name, the statement, the types of parameters
+		name, sql, _ = bytes.Cut(sql, []byte{0})
+		name = append(slices.Clone(name), 0)
+	}
+	sql, rest, _ = bytes.Cut(sql, []byte{0})
+	body := slices.Concat(name, []byte(edit(string(sql))), []byte{0}, rest)
+	raw := binary.BigEndian.AppendUint32([]byte{m.kind}, uint32(len(body)+4))
+	return message{kind: m.kind, raw: append(raw, body...)}
 }
 
 // Fired says how often a rule was carried out since Set. A fault that never
