@@ -1,0 +1,307 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+func as(name string, p engine.RoutePlan) engine.RoutePlan {
+	p.Exporter = name
+	return p
+}
+
+// known runs two exporters: the second is a rename, or another account's.
+func known(c *engine.Config) {
+	c.Manifests = map[string]exporter.Manifest{"stripe": manifest(), "billing": manifest()}
+}
+
+// Q4: a renamed exporter goes on where the old name stopped: same routes, same
+// customers, same identities on their way, and nothing is billed under both.
+func TestRenameRoute(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		p := plan(map[string]string{"tokens": "llm"})
+		d.apply(p)
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		before := d.want("pending")[0]
+		// Without a rename another name is refused, also after the old one is retired.
+		if _, err := d.ApplyRoutes(ctx, []engine.RoutePlan{as("billing", p)}); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "route_shared"}) {
+			d.t.Errorf("%v", err)
+		}
+		dry := anna
+		dry.DryRun = true
+		for _, act := range []engine.Act{dry, anna} {
+			if got, err := d.RenameRoute(ctx, "stripe", "billing", act); err != nil || got.Routes != 2 || got.Tenants != 1 || got.DryRun != act.DryRun {
+				d.t.Errorf("%+v, %v", got, err)
+			}
+		}
+		if _, err := d.RenameRoute(ctx, "stripe", "billing", anna); !errors.Is(err, sdk.ErrConflict) {
+			d.t.Errorf("again: %v", err)
+		}
+		if sub, err := d.Subscription(ctx, "acme"); err != nil || sub.Customers["billing"] != "cus_1" || sub.Customers["stripe"] != "cus_1" {
+			d.t.Errorf("%+v, %v", sub, err)
+		}
+		// The old configuration is refused now, the new one changes nothing.
+		if _, err := d.ApplyRoutes(ctx, []engine.RoutePlan{p}); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "route_shared"}) {
+			d.t.Errorf("%v", err)
+		}
+		set, err := d.ApplyRoutes(ctx, []engine.RoutePlan{as("billing", p)})
+		if err != nil || len(set.Routes) != 2 {
+			d.t.Errorf("%+v, %v", set.Routes, err)
+		}
+		for _, r := range set.Routes {
+			if r.Exporter != "billing" || !r.RetiredAt.IsZero() {
+				d.t.Errorf("%+v", r)
+			}
+		}
+		record(d.t, d.Engine, plain("req_2", "5"))
+		items := d.want("pending", "pending")
+		if items[0].Digest != before.Digest || items[0].Identity.Exporter != "stripe" || items[1].Identity.Exporter != "billing" || items[1].Customer != "cus_1" || items[1].RouteID != items[0].RouteID {
+			d.t.Errorf("%+v", items)
+		}
+		// What was made under the old name is not made again.
+		if got, err := d.Backfill(ctx, engine.Backfill{Exporter: "billing"}, anna); err != nil || got.Made != 0 || len(got.Skipped) != 2 {
+			d.t.Errorf("%+v, %v", got, err)
+		}
+		d.deliver()
+		d.want("accepted", "accepted")
+		d.log(storage.ActionRoute)
+	}, known)
+}
+
+// Q4: what is still to be sent or settled keeps its route.
+func TestRetireRoute(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		d.apply(plan(map[string]string{"tokens": "llm", "seats": "seats"}))
+		record(d.t, d.Engine, plain("req_1", "10"))
+		item := d.want("quarantined no_customer")[0]
+		dry := anna
+		dry.DryRun = true
+		for _, act := range []engine.Act{dry, anna} {
+			if n, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe"}, act); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "route_open"}) {
+				d.t.Errorf("%d, %v", n, err)
+			}
+			if n, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe", Feature: "seats"}, act); err != nil || n != 1 {
+				d.t.Errorf("%d, %v", n, err)
+			}
+		}
+		if _, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe", Feature: "seats"}, anna); !errors.Is(err, sdk.ErrNotFound) {
+			d.t.Errorf("%v", err)
+		}
+		if _, err := d.Abandon(ctx, item.ItemID, engine.Abandonment{}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		if n, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe"}, anna); err != nil || n != 2 {
+			d.t.Errorf("%d, %v", n, err)
+		}
+		record(d.t, d.Engine, plain("req_2", "10"))
+		d.want("quarantined no_customer")
+		// What it billed, no other may bill.
+		if _, err := d.ApplyRoutes(ctx, []engine.RoutePlan{as("billing", plan(map[string]string{"tokens": "llm"}))}); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "route_shared"}) {
+			d.t.Errorf("%v", err)
+		}
+		d.log(storage.ActionRoute, storage.ActionAbandon, storage.ActionRoute)
+	}, known)
+}
+
+// fill calls Backfill until nothing is left.
+func (d *desk) fill(b engine.Backfill) (made, quarantined, skipped int) {
+	d.t.Helper()
+	for range 50 {
+		got, err := d.Backfill(d.t.Context(), b, anna)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		made, quarantined, skipped = made+got.Made, quarantined+got.Quarantined, skipped+len(got.Skipped)
+		if !got.More {
+			return made, quarantined, skipped
+		}
+		b.After = got.Next
+	}
+	d.t.Fatal("backfill never ends")
+	return 0, 0, 0
+}
+
+// Q4: events from before the route, and their corrections, are made up for, in
+// pages, once.
+func TestBackfill(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.customer("cus_1")
+		for i := range 5 {
+			record(d.t, d.Engine, plain(fmt.Sprintf("req_%d", i), "10"))
+		}
+		d.correct("cor_1", "4") // of req_1
+		record(d.t, d.Engine, plain("req_0000", "0"))
+		if _, err := d.Backfill(d.t.Context(), engine.Backfill{Exporter: "stripe"}, anna); !errors.Is(err, sdk.ErrNotFound) {
+			d.t.Errorf("%v", err)
+		}
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		record(d.t, d.Engine, plain("req_5", "10"))
+		d.want("pending")
+		dry := anna
+		dry.DryRun = true
+		if got, err := d.Backfill(d.t.Context(), engine.Backfill{Exporter: "stripe"}, dry); err != nil || got.Made != 5 || got.Scanned != 8 || len(got.Skipped) != 1 || got.More {
+			d.t.Errorf("%+v, %v", got, err)
+		}
+		d.want("pending")
+		if made, quarantined, skipped := d.fill(engine.Backfill{Exporter: "stripe", Limit: 2}); made != 6 || quarantined != 0 || skipped != 1 {
+			d.t.Errorf("made %d, quarantined %d, skipped %d", made, quarantined, skipped)
+		}
+		if made, _, skipped := d.fill(engine.Backfill{Exporter: "stripe", Limit: 3}); made != 0 || skipped != 6 {
+			d.t.Errorf("again: made %d, skipped %d", made, skipped)
+		}
+		d.deliver()
+		d.want("accepted", "accepted", "accepted", "accepted", "accepted", "accepted", "accepted")
+		sum := map[string]int{}
+		for _, i := range d.sent {
+			sum[i.Kind+" "+i.Value]++
+		}
+		if sum["event 10"] != 6 || sum["correction -4"] != 1 {
+			d.t.Errorf("%v", sum)
+		}
+	}, known)
+}
+
+// Q4: whatever became of an item, its event is not billed again at the same
+// place; a superseded item does not count, because another took its place.
+func TestBackfillSkips(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"other": "x"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"), plain("req_2", "10"))
+		items := d.want("quarantined feature_unmapped", "quarantined feature_unmapped")
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		if _, err := d.Abandon(d.t.Context(), items[0].ItemID, engine.Abandonment{}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		if _, err := d.Requeue(d.t.Context(), items[1].ItemID, engine.Requeue{}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		got, err := d.Backfill(d.t.Context(), engine.Backfill{Exporter: "stripe"}, anna)
+		if err != nil || got.Made != 0 || len(got.Skipped) != 2 {
+			d.t.Fatalf("%+v, %v", got, err)
+		}
+		if s := got.Skipped[0]; s.ItemID != items[0].ItemID || s.State != storage.Quarantined || s.Event.EventID != "req_1" {
+			d.t.Errorf("%+v", s)
+		}
+		if s := got.Skipped[1]; s.ItemID == items[1].ItemID || s.State != storage.Pending {
+			d.t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A correction that is computed while its original has no item, and written after
+// a backfill made one, would leave the provider without the credit: it is
+// computed anew.
+func TestCorrectionBesideABackfill(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		racing := &during{backend: d.st, SubscriptionStore: d.st.(storage.SubscriptionStore), before: func() {
+			if made, _, _ := d.fill(engine.Backfill{Exporter: "stripe"}); made != 1 {
+				d.t.Errorf("made %d", made)
+			}
+		}}
+		if _, err := over(d.t, racing).Correct(d.t.Context(), take("cor_1", "4")); err != nil {
+			d.t.Fatal(err)
+		}
+		d.want("pending", "pending waits")
+	})
+}
+
+// Q20: the stretch of a window that is given up is accounted for, and the
+// reporting of its counter goes on.
+func TestWindowsHaveADisposition(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		item := stageWindow(d)
+		if _, err := d.Abandon(d.t.Context(), item, engine.Abandonment{}, anna); !errors.Is(err, sdk.ErrInvalid) {
+			d.t.Errorf("%v", err)
+		}
+		for range 2 { // the second finds it done
+			_, err := d.Abandon(d.t.Context(), item, engine.Abandonment{Disposition: storage.WindowWrittenOff}, anna)
+			if bound := theBound(d); bound.StagedTo != nil || bound.Acked.String() != "5" {
+				d.t.Errorf("%+v, %v", bound, err)
+			}
+		}
+		if i := d.want("quarantined no_customer")[0]; i.SettledAt.IsZero() {
+			d.t.Errorf("%+v", i)
+		}
+	})
+}
+
+// stageWindow stages a window of a counter whose tenant has no customer.
+func stageWindow(d *desk) int64 {
+	d.t.Helper()
+	set, err := d.st.Routes(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r := set.Routes[len(set.Routes)-1]
+	from, to := decimal.MustParse("0"), decimal.MustParse("5")
+	identity := storage.Identity{
+		Tenant: "acme", SubjectKind: storage.SubjectWindow, Exporter: r.Exporter, Account: r.Account, Mode: r.Mode, MappingVersion: r.MappingVersion,
+		SubjectRef: outbox.WindowRef(outbox.Window{Feature: "tokens", PeriodStart: noon, From: from, To: to}),
+	}
+	digest, _ := outbox.Identifier(identity)
+	payload, err := outbox.FreezePayload(exporter.Item{Feature: "tokens", Value: "5", Timestamp: noon, PeriodStart: noon, PeriodEnd: noon.Add(time.Hour)})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	res, err := d.st.(storage.ReportStore).StageWindow(d.t.Context(), storage.WindowStage{
+		Key:       storage.BoundKey{Exporter: r.Exporter, Account: r.Account, Mode: r.Mode, Tenant: "acme", Feature: "tokens", PeriodStart: noon},
+		PeriodEnd: noon.Add(time.Hour), From: from, To: to, RoutesRevision: set.Revision,
+		Item: storage.NewItem{
+			Identity: identity, Digest: digest, SubjectKey: outbox.SubjectKey(identity), RouteID: r.ID, Payload: payload,
+			QuarantineReason: "no_customer", AttemptBudget: 20,
+		},
+	})
+	if err != nil || !res.Changed {
+		d.t.Fatalf("%+v, %v", res, err)
+	}
+	return res.ItemID
+}
+
+func theBound(d *desk) storage.Bound {
+	d.t.Helper()
+	page, err := d.st.(storage.ReportStore).ReportBounds(d.t.Context(), storage.BoundQuery{Limit: 10})
+	if err != nil || len(page.Bounds) != 1 {
+		d.t.Fatalf("%+v, %v", page, err)
+	}
+	return page.Bounds[0]
+}
+
+// during is a store in which something happens between the reading of an original
+// and the writing of its correction, once.
+type during struct {
+	backend
+	storage.SubscriptionStore
+	before func()
+}
+
+func (s *during) RecordCorrection(ctx context.Context, req storage.CorrectRequest) (storage.CorrectResult, error) {
+	if f := s.before; f != nil {
+		s.before = nil
+		f()
+	}
+	return s.backend.RecordCorrection(ctx, req) //nolint:wrapcheck // the store's own answer
+}
