@@ -48,8 +48,11 @@ type SumQuery struct {
 	To       time.Time
 	Customer string // empty: all
 	Feature  string // empty: all
-	After    SumKey
-	Limit    int
+	// Lag: items accepted less than so long ago, by the store's clock, count as
+	// Fresh. Zero: none does.
+	Lag   time.Duration
+	After SumKey
+	Limit int
 }
 
 // ItemSum is what the items of one key add up to. Values are what the provider
@@ -61,6 +64,8 @@ type ItemSum struct {
 	Reported      decimal.Decimal // of those accepted or confirmed and not disputed
 	ReportedItems int64
 	Confirmed     int64           // of ReportedItems
+	Fresh         int64           // of ReportedItems: the provider may not show them yet
+	FreshValue    decimal.Decimal // theirs
 	Open          int64           // pending, leased or uncertain
 	OpenValue     decimal.Decimal // theirs
 	Held          int64           // quarantined or rejected

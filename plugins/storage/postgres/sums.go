@@ -51,11 +51,12 @@ func itemSums(ctx context.Context, t *tx, q *storage.SumQuery, f sumFilter) ([]s
 		var s storage.ItemSum
 		err := rows.Scan(&s.Customer, &s.Feature, &s.MappingVersion, decimalInto{&s.Recorded},
 			decimalInto{&s.Reported}, &s.ReportedItems, &s.Confirmed, &s.Open, decimalInto{&s.OpenValue},
-			&s.Held, decimalInto{&s.HeldValue}, &s.Disputed, decimalInto{&s.DisputedValue})
+			&s.Held, decimalInto{&s.HeldValue}, &s.Disputed, decimalInto{&s.DisputedValue},
+			&s.Fresh, decimalInto{&s.FreshValue})
 		all = append(all, s)
 		return err
 	}, q.Exporter, q.Account, q.Mode, q.From, q.To, f.customer, f.feature, f.mapping,
-		q.After.Customer, q.After.Feature, q.After.MappingVersion, q.Limit+1)
+		q.After.Customer, q.After.Feature, q.After.MappingVersion, q.Limit+1, q.Lag.Microseconds())
 	return all, err
 }
 

@@ -23,7 +23,7 @@ func (a *Adapter) SumItems(ctx context.Context, q storage.SumQuery) (page storag
 	}
 	err = a.read(ctx, op, func(c *conn) error {
 		page = storage.SumPage{Sums: []storage.ItemSum{}, Next: q.After}
-		s := &summer{limit: q.Limit + 1}
+		s := &summer{limit: q.Limit + 1, now: a.now()}
 		if err := s.scan(c, &q, filter(q.Customer), filter(q.Feature)); err != nil {
 			return err
 		}
@@ -51,6 +51,7 @@ func filter(v string) *string {
 // that fell out is above the highest kept one and never comes back.
 type summer struct {
 	limit int
+	now   time.Time // the store's
 	sums  []storage.ItemSum
 	// each, if not nil, is told of every item that counts.
 	each func(it *summedItem)
@@ -64,6 +65,7 @@ type summedItem struct {
 	disputed   bool
 	unaccepted bool // no acceptance time
 	open       bool // not settled
+	fresh      bool // accepted less than the query's lag ago
 	value      decimal.Decimal
 }
 
@@ -77,6 +79,8 @@ func (s *summer) scan(c *conn, q *storage.SumQuery, customer, feature *string) e
 			payload := r.json()
 			it.route, it.state, it.disputed = r.int(), storage.ItemState(r.text()), r.bool()
 			it.unaccepted, it.open = r.bool(), r.bool()
+			accepted := r.time()
+			it.fresh = q.Lag > 0 && !it.unaccepted && s.now.Sub(accepted) < q.Lag
 			if hasEvent := r.bool(); hasEvent {
 				it.value = r.total()
 			} else {
@@ -143,6 +147,10 @@ func (it *summedItem) addTo(sum *storage.ItemSum) {
 		if it.state == storage.Confirmed {
 			sum.Confirmed++
 		}
+		if it.fresh {
+			sum.Fresh++
+			sum.FreshValue = sum.FreshValue.Add(it.value)
+		}
 	case storage.Pending, storage.Leased, storage.Uncertain:
 		sum.Open++
 		sum.OpenValue = sum.OpenValue.Add(it.value)
@@ -175,7 +183,7 @@ func confirmSum(c *conn, req *storage.SumConfirm, now time.Time) (int64, error) 
 	var sum storage.ItemSum
 	var accepted []summedItem
 	complete := true
-	s := &summer{limit: maxPage, each: func(it *summedItem) {
+	s := &summer{limit: maxPage, now: now, each: func(it *summedItem) {
 		if it.key != req.Key {
 			return
 		}

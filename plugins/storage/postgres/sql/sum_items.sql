@@ -21,6 +21,7 @@ known AS (
   SELECT i.customer COLLATE "C" AS customer, i.feature, i.mapping_version, i.value,
          s.state, s.disputed IS NOT NULL AS disputed,
          s.state IN ('accepted', 'confirmed') AND s.disputed IS NULL AS reported,
+         s.accepted_at > clock_timestamp() - $13::bigint * interval '1 microsecond' AS fresh,
          s.state IN ('pending', 'leased', 'uncertain') AS open,
          s.state IN ('quarantined', 'rejected') AS held
   FROM item AS i JOIN {schema}.fencepost_outbox_state AS s ON s.item = i.item
@@ -35,7 +36,8 @@ SELECT customer, feature, mapping_version, sum(value)::text,
        count(*) FILTER (WHERE reported AND state = 'confirmed'),
        count(*) FILTER (WHERE open), coalesce(sum(value) FILTER (WHERE open), 0)::text,
        count(*) FILTER (WHERE held), coalesce(sum(value) FILTER (WHERE held), 0)::text,
-       count(*) FILTER (WHERE disputed), coalesce(sum(value) FILTER (WHERE disputed), 0)::text
+       count(*) FILTER (WHERE disputed), coalesce(sum(value) FILTER (WHERE disputed), 0)::text,
+       count(*) FILTER (WHERE reported AND fresh), coalesce(sum(value) FILTER (WHERE reported AND fresh), 0)::text
 FROM known
 GROUP BY customer, feature, mapping_version
 ORDER BY customer, feature, mapping_version

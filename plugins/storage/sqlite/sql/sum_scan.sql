@@ -1,5 +1,5 @@
 SELECT i.item, i.customer, i.feature, i.mapping_version, i.payload, s.route, s.state, s.disputed IS NOT NULL,
-       s.accepted_at IS NULL, s.settled_at IS NULL, e.seq IS NOT NULL, coalesce(e.effect, e.quantity)
+       s.accepted_at IS NULL, s.settled_at IS NULL, s.accepted_at, e.seq IS NOT NULL, coalesce(e.effect, e.quantity)
 FROM fencepost_outbox_items AS i
 CROSS JOIN fencepost_outbox_state AS s ON s.item = i.item
 CROSS JOIN fencepost_routes AS r ON r.route = i.route
