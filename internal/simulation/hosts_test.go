@@ -14,6 +14,8 @@ import (
 
 const routeID = 7
 
+var half = decimal.MustParse("-0.5")
+
 var destination = outbox.Destination{Exporter: "stripe", Account: "acct_1", Mode: "test"}
 
 func (w *world) manifest() exporter.Manifest {
@@ -21,11 +23,15 @@ func (w *world) manifest() exporter.Manifest {
 	if w.seed%8 == 0 { // what waits for too long cannot be sent any more
 		window = 8 * time.Hour
 	}
+	cancel := horizon
+	if w.seed%3 == 0 {
+		cancel = 3 * time.Hour
+	}
 	return exporter.Manifest{
 		Name: "stripe", IdentifierMaxLength: 100, IdentifierHorizon: horizon, WindowPast: window, WindowFuture: time.Hour,
 		Values:   exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true},
 		MaxBatch: 10, MappingKeys: []string{"event_name"},
-		Corrections: exporter.CorrectCancel, CancelWithin: horizon,
+		Corrections: exporter.CorrectCancel, CancelWithin: cancel,
 	}
 }
 
@@ -97,6 +103,41 @@ func (w *world) arrivals(n int, within time.Duration) {
 		w.mu.Lock()
 		w.arrive(i)
 		w.mu.Unlock()
+		w.takeBack(i)
+	}
+}
+
+// takeBack corrects, now and then, all or half of something that was recorded
+// before, by what was read of its item a moment ago.
+func (w *world) takeBack(i int) {
+	w.mu.Lock()
+	of := int64(1 + w.draw(len(w.store.rows)))
+	r := w.store.row(of)
+	correct := w.draw(4) == 0 && r.SupersededBy == 0 && r.Identity.SubjectKind == storage.SubjectEvent && w.left[of] > 0
+	halves := 1
+	if correct {
+		halves = 1 + w.draw(w.left[of])
+		w.left[of] -= halves
+		w.lives++
+	}
+	w.mu.Unlock()
+	for tries := 1; correct; tries++ {
+		w.mu.Lock()
+		build := outbox.Corrected{
+			Correction: storage.EventKey{Tenant: "acme", EventID: fmt.Sprintf("cor_%d", i)},
+			Effect:     []decimal.Decimal{half, half.Add(half)}[halves-1],
+			Original:   r.frozen.Event, Items: []storage.Item{r.Item},
+			Manifests: map[string]exporter.Manifest{"stripe": w.manifest()}, AttemptBudget: r.AttemptBudget,
+		}
+		w.mu.Unlock()
+		w.sleep(context.Background(), laneArrivals, w.drawn(time.Millisecond, time.Minute))
+		w.mu.Lock()
+		_, moved := w.store.insert(outbox.BuildCorrectionItems(build)[0], r.frozen.Event)
+		if moved {
+			w.count("original moved before its correction was recorded")
+		}
+		correct = moved && r.SupersededBy == 0
+		w.mu.Unlock()
 	}
 }
 
@@ -112,6 +153,7 @@ func (w *world) arrive(i int) {
 	items := outbox.BuildItems(build)
 	for _, item := range items {
 		id, _ := w.store.insert(item, ev)
+		w.left[id] = 2
 		w.lives++
 		if r := w.store.row(id); r.State == storage.Pending && w.draw(200) == 0 {
 			r.foreign = true

@@ -33,10 +33,10 @@ func (w *world) judgeMove(r *row, to storage.ItemState) {
 	}
 }
 
-// judgeCharge holds after every effect at the provider: one for each fact,
+// judgeBooking holds after every effect at the provider: one for each fact,
 // whatever its identifier, nothing after it was said to be refused, and nothing
 // taken back that was not charged.
-func (w *world) judgeCharge(id int64) {
+func (w *world) judgeBooking(id int64) {
 	r := w.store.row(id)
 	total := 0
 	for _, o := range w.store.rows {
@@ -45,10 +45,12 @@ func (w *world) judgeCharge(id int64) {
 		}
 	}
 	if total > 1 {
-		w.fail("the fact of item %d was charged %d times", id, total)
+		w.fail("the fact of item %d was booked %d times", id, total)
 	}
-	if r.DependsOn != 0 && w.provider.booked[r.DependsOn] == 0 {
-		w.fail("item %d takes back item %d, which was not charged", id, r.DependsOn)
+	if r.DependsOn != 0 {
+		if of := w.store.row(r.DependsOn); w.provider.booked[of.ItemID] == 0 && !of.foreign {
+			w.fail("item %d takes back item %d, which was not charged", id, of.ItemID)
+		}
 	}
 	w.judge(r)
 }

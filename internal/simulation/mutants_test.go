@@ -21,10 +21,10 @@ func TestMutants(t *testing.T) {
 		"horizon only at retry":                 {noHorizon: true},
 		"a re-claimed lease is not open":        {noMark: true},
 		"claim without looking under the lock":  {noRecheck: true},
-		"R2: identified anew after a send":      {reidentify: true},
-		"R3: no quiet time":                     {noQuiet: true},
 		"operators act on a plan that is stale": {noExpect: true},
 		"500 means rejected":                    {failedIsNo: true},
+		"method chosen anew":                    {forgetMethod: true},
+		"a correction misses its original move": {noMoved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,6 +58,18 @@ func TestEngineMutants(t *testing.T) {
 		"a worker that slept sends": {
 			{"pass.go", "if left <= 0 { // the point before", "if false { // the point before"},
 			{"pass.go", "func (p *pass) left() time.Duration { return p.until - p.cfg.Boottime() }", "func (p *pass) left() time.Duration { return time.Minute }"},
+		},
+		"R2: identified anew after a send": {
+			{"requeue.go", "State: storage.Quarantined, LeaseToken: q.LeaseToken", "State: i.State, LeaseToken: q.LeaseToken"},
+			{"requeue.go", "State: storage.Quarantined, MappingVersion: &version, LeaseToken: &i.LeaseToken,\n\t\t\tUnresolved", "State: i.State, MappingVersion: &version, LeaseToken: &i.LeaseToken,\n\t\t\tUnresolved"},
+			{"requeue.go", "!absent(d)", "false"},
+		},
+		"R3: people do not wait": {
+			{"resolve.go", "quiet := s.QuietFor\n\tt := storage.Transition{", "quiet := time.Duration(0)\n\tt := storage.Transition{"},
+		},
+		"released without the original accepted": {
+			{"corrections.go", "item.DependsOn.Wait = item.QuarantineReason == \"\" && !Charged(of.State)", ""},
+			{"corrections.go", "case !Charged(of.State):", "case false:"},
 		},
 		"an indefinite outcome leaves nothing open": {
 			{"decide.go", "d.MarkUnresolved = act == actRetryOpen || act == actWaitOpen", ""},

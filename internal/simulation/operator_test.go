@@ -8,8 +8,8 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
-// operator looks at what is open every few hours, makes a plan for each item,
-// and carries it out, sometimes long after.
+// operator looks at what is open every now and then, makes a plan for each item
+// by the engine's rules, and carries it out, sometimes long after.
 func (w *world) operator(lane int) {
 	s := session{w: w, s: w.store, lane: lane}
 	often := 8 * time.Hour
@@ -32,9 +32,12 @@ func (w *world) operator(lane int) {
 		if err != nil {
 			continue
 		}
-		w.mu.Lock()
-		plans := w.plan(page.Items)
-		w.mu.Unlock()
+		var plans []outbox.Requeued
+		for _, it := range page.Items {
+			if p, ok := w.decide(s, it); ok {
+				plans = append(plans, p)
+			}
+		}
 		w.sleep(context.Background(), lane, slow)
 		for _, p := range plans {
 			w.carryOut(s, p)
@@ -42,106 +45,161 @@ func (w *world) operator(lane int) {
 	}
 }
 
-// plan is one decision of an operator.
-type plan struct {
-	item storage.Item
-	move *storage.Transition
-	// supersede replaces the item by one under another mapping.
-	supersede bool
+func (w *world) decide(s session, it storage.Item) (outbox.Requeued, bool) {
+	w.mu.Lock()
+	luck, healed := w.draw(20), w.phase.name == "healed"
+	w.mu.Unlock()
+	if luck >= 10 && !healed {
+		return outbox.Requeued{}, false
+	}
+	switch it.State {
+	case storage.Uncertain:
+		if luck == 0 { // refused by the engine: it may have been taken
+			return w.requeue(s, it)
+		}
+		return w.resolve(it)
+	case storage.Quarantined:
+		mendable := it.QuarantineReason == string(outbox.ReasonProviderRefused) || it.QuarantineReason == string(outbox.ReasonNoCustomer)
+		if mendable && luck%10 < 7 {
+			return w.requeue(s, it)
+		}
+		return w.settle("abandoned", it, outbox.Abandon, outbox.Abandonment{})
+	case storage.Rejected:
+		return w.settle("abandoned", it, outbox.Abandon, outbox.Abandonment{})
+	default: // the hosts' business
+		return outbox.Requeued{}, false
+	}
 }
 
-func (w *world) plan(items []storage.Item) []plan {
-	var out []plan
-	for _, it := range items {
-		if w.phase.name != "healed" && w.draw(2) == 0 {
-			continue
-		}
-		switch it.State {
-		case storage.Uncertain:
-			if p, ok := w.resolve(it); ok {
-				out = append(out, p)
-			}
-		case storage.Quarantined:
-			out = append(out, w.requeue(it))
-		case storage.Rejected:
-			out = append(out, w.abandon(it))
-		default: // the hosts' business
-		}
-	}
-	return out
+func (w *world) standing() outbox.Standing {
+	return outbox.Standing{QuietFor: quiet, Horizon: horizon, Budget: 2, Admissible: []string{outbox.SourceSumPresent}}
 }
 
-// resolve is T8, by what the provider's books say once nothing can be in
-// flight any more. // R3
-func (w *world) resolve(it storage.Item) (plan, bool) {
-	token, settled, wait, within := it.LeaseToken, true, quiet, horizon
-	if w.hooks.reidentify {
-		return plan{item: it, supersede: true}, true
-	}
-	if w.store.now().Sub(it.ClaimedAt) < quiet && !w.hooks.noQuiet {
-		return plan{}, false
-	}
-	m := &storage.Transition{ItemID: it.ItemID, Expect: storage.Expect{State: storage.Uncertain, LeaseToken: &token, QuietFor: &wait}}
+func act() outbox.Act { return outbox.Act{Actor: "operator", Reason: "simulated"} }
+
+// resolve is T8, by what the provider's books say once nothing can be in flight
+// any more, R3: the engine says what was planned too early.
+func (w *world) resolve(it storage.Item) (outbox.Requeued, bool) {
+	w.mu.Lock()
+	taken, send := w.provider.booked[it.ItemID] > 0, w.draw(2) == 0
+	w.mu.Unlock()
+	r := outbox.Resolution{To: storage.Pending, LeaseToken: &it.LeaseToken}
 	switch {
-	case w.provider.booked[it.ItemID] > 0:
-		w.count("resolved: accepted")
-		m.Set = storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: &settled}
-	case w.draw(2) == 0:
-		w.count("resolved: rejected")
-		m.Set = storage.Change{State: storage.Rejected, Settled: &settled}
-	default:
-		w.count("resolved: pending")
-		now := time.Duration(0)
-		m.Expect.Within = &within
-		m.Set = storage.Change{State: storage.Pending, NextAttemptAfter: &now, AddBudget: 2}
+	case taken:
+		r.To = storage.Accepted
+		r.Evidence = &outbox.Evidence{Kind: outbox.EvidenceProvider, Source: outbox.SourceSumPresent, Finding: outbox.FoundTaken, Text: "in the sum"}
+	case !send:
+		r.To = storage.Rejected
+		r.Evidence = &outbox.Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "not in the books"}
 	}
-	return plan{item: it, move: m}, true
+	return w.settle("resolved: "+string(r.To), it, outbox.Resolve, r)
 }
 
-// requeue is T9, or another mapping for what was never sent, or giving up.
-func (w *world) requeue(it storage.Item) plan {
-	version, now := it.Identity.MappingVersion, time.Duration(0)
-	switch luck := w.draw(6); {
-	case it.QuarantineReason == string(outbox.ReasonTimestampWindow):
-		return w.abandon(it)
-	case luck < 2 && it.Attempts == 0 && !it.Unresolved:
-		return plan{item: it, supersede: true}
-	case luck == 2:
-		return w.abandon(it)
+// requeue is T9, under the mapping that the item was made with or under the next.
+func (w *world) requeue(s session, it storage.Item) (outbox.Requeued, bool) {
+	d, err := s.LoadItem(context.Background(), it.ItemID)
+	if err != nil {
+		return outbox.Requeued{}, false
 	}
-	w.count("requeued")
-	return plan{item: it, move: &storage.Transition{
-		ItemID: it.ItemID, Expect: storage.Expect{State: storage.Quarantined, MappingVersion: &version, LeaseToken: &it.LeaseToken, Settled: new(bool)},
-		Set: storage.Change{State: storage.Pending, NextAttemptAfter: &now, ClearQuarantine: true, AddBudget: 1},
-	}}
+	var waiting []storage.ItemDetail
+	page, err := s.ListItems(context.Background(), storage.ItemQuery{Limit: 1000, DependsOn: it.ItemID})
+	for _, dependent := range page.Items {
+		if err == nil && dependent.Waits {
+			var of storage.ItemDetail
+			of, err = s.LoadItem(context.Background(), dependent.ItemID)
+			waiting = append(waiting, of)
+		}
+	}
+	if err != nil {
+		return outbox.Requeued{}, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	version := it.Identity.MappingVersion
+	if w.draw(2) == 0 {
+		version += "+"
+	}
+	build := w.enqueue(storage.Event{}, version)
+	p, err := outbox.PlanRequeue(d, outbox.Requeue{LeaseToken: &it.LeaseToken}, outbox.Surroundings{
+		Routes: build.Routes, Mappings: build.Mappings, Manifests: build.Manifests, Customers: build.Customers,
+		Waiting: waiting, AttemptBudget: build.AttemptBudget, Now: build.Now,
+	}, act())
+	if err != nil {
+		w.count("requeue refused")
+		return outbox.Requeued{}, false
+	}
+	if p.Replace == nil {
+		w.count("requeued")
+	}
+	return p, true
 }
 
-func (w *world) abandon(it storage.Item) plan {
-	w.count("abandoned")
-	settled := true
-	return plan{item: it, move: &storage.Transition{
-		ItemID: it.ItemID, Expect: storage.Expect{State: it.State, LeaseToken: &it.LeaseToken, Settled: new(bool)},
-		Set: storage.Change{State: it.State, Settled: &settled},
-	}}
+// settle plans one transition by a rule of the engine.
+func (w *world) settle(what string, it storage.Item, rule any, how any) (outbox.Requeued, bool) {
+	var t storage.Transition
+	var err error
+	switch rule := rule.(type) {
+	case func(storage.Item, outbox.Resolution, outbox.Standing, outbox.Act) (storage.Transition, error):
+		t, err = rule(it, how.(outbox.Resolution), w.standing(), act()) //nolint:forcetypeassert // a test
+	case func(storage.Item, outbox.Abandonment, outbox.Standing, outbox.Act) (storage.Transition, error):
+		t, err = rule(it, how.(outbox.Abandonment), w.standing(), act()) //nolint:forcetypeassert // a test
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+		w.fail("%s: %v", what, err)
+		return outbox.Requeued{}, false
+	case outbox.Unmet(t.Expect, it, w.store.now()) != nil:
+		return outbox.Requeued{}, false
+	}
+	w.count(what)
+	return outbox.Requeued{Moves: []storage.Transition{t}}, true
 }
 
-func (w *world) carryOut(s session, p plan) {
-	if !p.supersede {
-		_, _ = s.Transition(context.Background(), []storage.Transition{*p.move})
+func (w *world) carryOut(s session, p outbox.Requeued) {
+	if p.Replace != nil {
+		_ = s.call(context.Background(), func() { w.store.supersede(*p.Replace) })
 		return
 	}
-	_ = s.call(context.Background(), func() {
-		r := w.store.row(p.item.ItemID)
-		never := r.State == storage.Quarantined && r.Attempts == 0 && !r.Unresolved
-		if r.SupersededBy != 0 || (!never && !w.hooks.reidentify) || len(w.store.dependents(r.ItemID)) > 0 {
-			return
+	_, _ = s.Transition(context.Background(), p.Moves)
+}
+
+// supersede follows [storage.Supersession].
+func (s *store) supersede(p storage.Supersession) {
+	old := s.row(p.ItemID)
+	if !s.holds(old, &p.Expect) {
+		s.w.count("write fenced out")
+		return
+	}
+	bySubject := map[string]storage.NewItem{}
+	for _, n := range p.Waiting {
+		bySubject[n.Identity.SubjectRef] = n
+	}
+	waiting := s.dependents(old.ItemID)
+	for _, d := range waiting {
+		if _, planned := bySubject[d.Identity.SubjectRef]; d.Waits && !planned {
+			return // conflict: waiting_missing
 		}
-		w.count("superseded")
-		r.SupersededBy, r.SettledAt = -1, w.store.now()
-		for _, n := range outbox.BuildItems(w.enqueue(r.frozen.Event, r.Identity.MappingVersion+"+")) {
-			if id, _ := w.store.insert(n, r.frozen.Event); id != 0 {
-				r.SupersededBy = id
-			}
+	}
+	fresh := s.replace(old, p.New, old.frozen.Event)
+	for _, d := range waiting {
+		if d.Waits {
+			n := s.replace(d, bySubject[d.Identity.SubjectRef], d.frozen.Event)
+			n.DependsOn, n.Waits, n.State, n.QuarantineReason = fresh.ItemID, true, d.State, d.QuarantineReason
+			s.w.left[n.ItemID] = 0
 		}
-	})
+	}
+	s.w.left[fresh.ItemID] = s.w.left[old.ItemID]
+	s.w.count("superseded")
+}
+
+func (s *store) replace(old *row, by storage.NewItem, ev storage.Event) *row {
+	old.SupersededBy, old.SettledAt = int64(len(s.rows)+1), s.now()
+	id, _ := s.insert(by, ev)
+	if id == 0 {
+		s.w.fail("item %d is superseded by nothing", old.ItemID)
+		return old
+	}
+	return s.row(id)
 }

@@ -12,14 +12,14 @@ import (
 // provider counts as a billing provider does: an identifier that it remembers is
 // not charged again. Its clock is right.
 type provider struct {
-	w       *world
-	first   map[string]time.Duration
-	charges map[string]int // by identifier
-	booked  map[int64]int  // by item, under whatever identifier
+	w         *world
+	first     map[string]time.Duration
+	cancelled map[string]bool // by the identifier of the charge
+	booked    map[int64]int   // charges and credits by item, under whatever identifier
 }
 
 func newProvider(w *world) *provider {
-	return &provider{w: w, first: map[string]time.Duration{}, charges: map[string]int{}, booked: map[int64]int{}}
+	return &provider{w: w, first: map[string]time.Duration{}, cancelled: map[string]bool{}, booked: map[int64]int{}}
 }
 
 func (p *provider) knows(identifier string) bool {
@@ -27,17 +27,16 @@ func (p *provider) knows(identifier string) bool {
 	return known && p.w.since()-at < remembered
 }
 
-// take charges an item, and reports whether it had not been.
-func (p *provider) take(id int64, identifier string) bool {
-	if p.knows(identifier) {
-		return false
-	}
+// take charges an item under an identifier that is not known.
+func (p *provider) take(id int64, identifier string) {
 	p.first[identifier] = p.w.since()
-	p.charges[identifier]++
+	p.book(id)
+}
+
+func (p *provider) book(id int64) {
 	p.booked[id]++
-	p.w.note("item %d charged", id)
-	p.w.judgeCharge(id)
-	return true
+	p.w.note("item %d booked", id)
+	p.w.judgeBooking(id)
 }
 
 // fate is what becomes of one request.
@@ -153,9 +152,6 @@ func (s sender) one(ctx context.Context, it *outbox.SendItem) (exporter.OutcomeK
 // what the plugin says.
 func (s sender) happens(f fate, it *outbox.SendItem) (exporter.OutcomeKind, []exporter.Exchange) {
 	w, request := s.w, s.request(it)
-	if f == fateTwice && w.store.row(request.id).foreign {
-		f = fateWell // two duplicate answers read as an open attempt: to be mended in Look
-	}
 	switch f {
 	case fateWell:
 		return request.do()
@@ -202,28 +198,48 @@ func (s sender) happens(f fate, it *outbox.SendItem) (exporter.OutcomeKind, []ex
 	}
 }
 
-// request is one item as it reaches the provider.
+// request is one item as it reaches the provider: a charge under an identifier,
+// or the cancellation of one.
 type request struct {
 	p          *provider
 	id         int64
 	identifier string
+	cancels    bool
 }
 
 func (s sender) request(it *outbox.SendItem) request {
 	id, _ := strconv.ParseInt(it.ID, 10, 64)
-	r := request{p: s.w.provider, id: id, identifier: it.Identifier}
+	r := request{p: s.w.provider, id: id, identifier: it.Covers}
+	r.cancels = it.Corrects != nil && it.Corrects.Method == exporter.CorrectCancel
 	if s.w.hooks.nonce {
 		r.identifier += strconv.Itoa(it.Attempt)
+	}
+	if it.Corrects != nil {
+		s.w.count("correction sent: " + string(it.Corrects.Method))
 	}
 	return r
 }
 
-func (r request) known() bool { return r.p.knows(r.identifier) }
+// known reports whether the provider would see at once that it has done this.
+func (r request) known() bool {
+	if r.cancels {
+		return r.p.cancelled[r.identifier]
+	}
+	return r.p.knows(r.identifier)
+}
 
 // do is the request taken by the provider, and its answer.
 func (r request) do() (exporter.OutcomeKind, []exporter.Exchange) {
-	if r.p.take(r.id, r.identifier) {
-		return exporter.Accepted, seen(exporter.ClassSuccess)
+	switch {
+	case r.known():
+		return exporter.AcceptedEarlier, seen(exporter.ClassDuplicateOwn)
+	case !r.cancels:
+		r.p.take(r.id, r.identifier)
+	case !r.p.knows(r.identifier): // never charged, or too long ago
+		return exporter.Rejected, []exporter.Exchange{{Class: exporter.ClassRefused, Status: 400}}
+	default:
+		r.p.cancelled[r.identifier] = true
+		r.p.book(r.id)
 	}
-	return exporter.AcceptedEarlier, seen(exporter.ClassDuplicateOwn)
+	return exporter.Accepted, seen(exporter.ClassSuccess)
 }

@@ -142,8 +142,8 @@ func TestSimulation(t *testing.T) {
 // always is what has to happen in a run of the default size.
 var always = []string{
 	"abandoned", "answer of the store lost", "attempts_exhausted", "call of the store lost", "claim met a taken row",
-	"clock of the store stepped", "commit after the caller gave up", "horizon_passed", "host died", "host stopped for a while",
-	"identifier of somebody else", "lease expired", "no lease left to send", "requeued", "resolved: accepted", "resolved: pending",
+	"clock of the store stepped", "commit after the caller gave up", "correction sent: cancel", "correction sent: negative", "horizon_passed", "host died", "host stopped for a while",
+	"identifier of somebody else", "lease expired", "no lease left to send", "original moved before its correction was recorded", "requeue refused", "requeued", "resolved: accepted", "resolved: pending",
 	"resolved: rejected", "superseded", "write fenced out",
 }
 

@@ -58,7 +58,7 @@ func (s *store) insert(n storage.NewItem, ev storage.Event) (id int64, moved boo
 	}
 	if d := n.DependsOn; d != nil {
 		on := s.row(d.ItemID)
-		if on.State != d.State || on.SettledAt.IsZero() == d.Settled || (on.SupersededBy != 0) != d.Superseded {
+		if (on.State != d.State || on.SettledAt.IsZero() == d.Settled || (on.SupersededBy != 0) != d.Superseded) && !s.w.hooks.noMoved {
 			return 0, true
 		}
 		r.DependsOn, r.Waits = d.ItemID, d.Wait
@@ -77,7 +77,7 @@ func (s *store) insert(n storage.NewItem, ev storage.Event) (id int64, moved boo
 func (s *store) due(r *row, req *storage.ClaimRequest, now time.Time) (ok, expired bool) {
 	expired = r.State == storage.Leased && r.LeaseExpiresAt.Before(now)
 	ok = expired || (r.State == storage.Pending && !r.NextAttemptAt.After(now))
-	return ok && (!r.Waits || s.w.hooks.noWait) && r.SupersededBy == 0 && slices.Contains(req.Routes, r.RouteID), expired
+	return ok && !r.Waits && r.SupersededBy == 0 && slices.Contains(req.Routes, r.RouteID), expired
 }
 
 // candidate is what a claim saw before it had the lock.
@@ -231,7 +231,7 @@ func (s *store) holds(r *row, e *storage.Expect) bool {
 		(e.Unresolved == nil || *e.Unresolved == r.Unresolved) &&
 		(e.Settled == nil || *e.Settled == !r.SettledAt.IsZero()) &&
 		(e.Attempts == nil || *e.Attempts == r.Attempts) &&
-		(e.QuietFor == nil || r.ClaimedAt.IsZero() || now.Sub(r.ClaimedAt) >= *e.QuietFor || s.w.hooks.noQuiet) &&
+		(e.QuietFor == nil || r.ClaimedAt.IsZero() || now.Sub(r.ClaimedAt) >= *e.QuietFor) &&
 		(e.Within == nil || r.FirstUnresolvedAt.IsZero() || now.Sub(r.FirstUnresolvedAt) < *e.Within) &&
 		(e.TrustedSince == nil || r.FirstUnresolvedAt.IsZero() || !r.FirstUnresolvedAt.Before(*e.TrustedSince))
 }
@@ -242,7 +242,8 @@ func (s *store) apply(moves []storage.Transition) []storage.TransitionResult {
 		m := &moves[i]
 		r := s.row(m.ItemID)
 		out[i].ItemID = m.ItemID
-		holds := s.holds(r, &m.Expect) && (m.Set.Method == nil || r.Method == "" || r.Method == *m.Set.Method || s.w.hooks.forgetMethod)
+		holds := s.holds(r, &m.Expect) && (m.Set.Method == nil || r.Method == "" || r.Method == *m.Set.Method || s.w.hooks.forgetMethod) &&
+			(m.Set.Customer == nil || r.Customer == "" || r.Customer == *m.Set.Customer)
 		if m.Attempt != nil {
 			a := *m.Attempt
 			a.Fenced = !holds
@@ -255,8 +256,11 @@ func (s *store) apply(moves []storage.Transition) []storage.TransitionResult {
 		out[i].Rows = 1
 		s.change(r, &m.Set)
 		for _, d := range s.dependents(r.ItemID) {
-			if m.Waiting != nil && d.Waits {
+			switch {
+			case d.Waits && m.Waiting != nil:
 				s.released(d, m.Waiting)
+			case !d.Waits && m.Dependents != nil:
+				s.details(d, m.Dependents)
 			}
 		}
 	}
@@ -301,6 +305,9 @@ func (s *store) change(r *row, c *storage.Change) {
 	}
 	if c.ClearQuarantine {
 		r.QuarantineReason = ""
+	}
+	if c.Customer != nil {
+		r.Customer, r.frozen.Customer = *c.Customer, *c.Customer
 	}
 	r.Waits = r.Waits && !c.Release
 	s.details(r, c)

@@ -57,6 +57,7 @@ type world struct {
 	store    *store
 	provider *provider
 	lives    int
+	left     map[int64]int // halves of an item that can still be taken back
 	stepped  time.Duration
 	seen     map[string]int // what happened, by name
 	digest   uint64         // of everything that happened, in order
@@ -71,14 +72,12 @@ type hooks struct {
 	noHorizon    bool // the horizon is not tested at the claim
 	noMark       bool // a re-claimed lease does not leave the item unresolved
 	noRecheck    bool // a claim takes what it saw before it had the lock
-	noQuiet      bool // R3: operators act while a send may be in flight
 	noExpect     bool // T8 and T9 do not look at the token they were planned for
-	reidentify   bool // R2: another identifier after a possible send
 	nonce        bool // the identifier carries the attempt
 	failedIsNo   bool // an indefinite answer is read as a refusal
 	noLeaseLook  bool // the sender does not ask whether its lease is left
 	forgetMethod bool // a correction's method is chosen anew at every attempt
-	noWait       bool // a correction does not wait for its original
+	noMoved      bool // a correction is inserted by what its original was before
 }
 
 // phase is the weather of some hours, in percent.
@@ -95,7 +94,7 @@ type phase struct {
 func newWorld(seed uint64, h hooks, trace bool) *world {
 	w := &world{
 		seed: seed, start: time.Now(), hooks: h, random: rand.New(rand.NewPCG(seed, 0x6f7574626f78)),
-		later: map[int64]bool{}, cancel: map[int]context.CancelFunc{}, seen: map[string]int{},
+		later: map[int64]bool{}, left: map[int64]int{}, cancel: map[int]context.CancelFunc{}, seen: map[string]int{},
 	}
 	if trace {
 		w.trace = &strings.Builder{}
