@@ -136,3 +136,12 @@ const maxCustomers = 64
 func plainText(s string, limit int) bool {
 	return len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
+
+// Routes returns every route, retired ones included, and every mapping.
+func (e *Engine) Routes(ctx context.Context) (storage.RouteSet, error) {
+	set, err := e.store.routes.Routes(ctx)
+	if err != nil {
+		return set, fmt.Errorf("read routes: %w", err)
+	}
+	return set, nil
+}

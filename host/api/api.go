@@ -23,6 +23,9 @@ type Config struct {
 	Outbox storage.OutboxStore
 	// Ready reports whether Record could work now. Nil: always.
 	Ready func(ctx context.Context) error
+	// Restorer lets delivery go on after a restore. Nil: it is refused as
+	// unsupported.
+	Restorer Restorer
 	// Replays runs replays. Nil: they are refused as unsupported.
 	Replays Replayer
 	// Webhooks takes messages of providers. Nil: they are refused as unsupported.
@@ -84,6 +87,19 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /v1/outbox", s.listItems)
 	mux.HandleFunc("GET /v1/outbox/stats", s.stats)
 	mux.HandleFunc("GET /v1/outbox/{id}", s.getItem)
+	mux.HandleFunc("POST /v1/outbox/{id}/resolve", s.resolveItem)
+	mux.HandleFunc("POST /v1/outbox/{id}/requeue", s.requeueItem)
+	mux.HandleFunc("POST /v1/outbox/{id}/abandon", s.abandonItem)
+	mux.HandleFunc("POST /v1/outbox/{id}/evidence", s.addEvidence)
+	mux.HandleFunc("POST /v1/outbox/backfill", s.backfill)
+	mux.HandleFunc("GET /v1/actions", s.listActions)
+	mux.HandleFunc("POST /v1/recover/plan", s.recoverPlan)
+	mux.HandleFunc("POST /v1/recover/apply", s.recoverApply)
+	mux.HandleFunc("POST /v1/recover/restore", s.recoverRestore)
+	mux.HandleFunc("POST /v1/recover/adopt", s.recoverAdopt)
+	mux.HandleFunc("GET /v1/routes", s.listRoutes)
+	mux.HandleFunc("POST /v1/routes/rename", s.renameRoute)
+	mux.HandleFunc("POST /v1/routes/retire", s.retireRoute)
 	mux.HandleFunc("POST /v1/webhooks/{exporter}", s.postWebhook)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})

@@ -58,10 +58,21 @@ func build(t testing.TB, change ...func(*api.Config)) (http.Handler, *service) {
 	return buildOver(t, func(*engine.Config) {}, change...)
 }
 
+// serveAt is serve with a clock that the test sets. It moves between requests.
+func serveAt(t testing.TB, clock *time.Time) *service {
+	t.Helper()
+	handler, s := buildWith(t, func() time.Time { return *clock }, func(*engine.Config) {})
+	return s.start(handler)
+}
+
 // buildOver is build with an engine whose configuration change edits.
 func buildOver(t testing.TB, edit func(*engine.Config), change ...func(*api.Config)) (http.Handler, *service) {
 	t.Helper()
-	now := func() time.Time { return noon }
+	return buildWith(t, func() time.Time { return noon }, edit, change...)
+}
+
+func buildWith(t testing.TB, now func() time.Time, edit func(*engine.Config), change ...func(*api.Config)) (http.Handler, *service) {
+	t.Helper()
 	st, err := sqlite.Open(context.Background(), sqlite.Config{Path: filepath.Join(t.TempDir(), "fencepost.db"), Migrate: true, Now: now, LockWait: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -206,6 +217,12 @@ type problem struct {
 	ItemIndex *int      `json:"item_index"`
 	RequestID string    `json:"request_id"`
 	Errors    []message `json:"errors"`
+	Current   *struct {
+		State        string
+		LeaseToken   int64 `json:"lease_token"`
+		Settled      bool
+		SupersededBy string `json:"superseded_by"`
+	}
 }
 
 // refused checks that an answer is a whole problem document.

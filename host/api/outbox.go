@@ -41,9 +41,17 @@ type ItemView struct {
 	Disputed         *string            `json:"disputed"`
 	SettledAt        *string            `json:"settled_at"`
 	SupersededBy     *string            `json:"superseded_by"`
-	CreatedAt        string             `json:"created_at"`
-	Payload          json.RawMessage    `json:"payload,omitempty"`
-	AttemptsLog      []storage.Attempt  `json:"attempts_log,omitempty"`
+	// Method is how a correction is told; DependsOn the item of its original,
+	// and Waits says that it is not sent before that one is accepted.
+	Method            string            `json:"method,omitempty"`
+	DependsOn         *string           `json:"depends_on,omitempty"`
+	Waits             bool              `json:"waits,omitempty"`
+	FirstUnresolvedAt *string           `json:"first_unresolved_at"`
+	ConfirmedBy       *string           `json:"confirmed_by"`
+	CreatedAt         string            `json:"created_at"`
+	Payload           json.RawMessage   `json:"payload,omitempty"`
+	AttemptsLog       []storage.Attempt `json:"attempts_log,omitempty"`
+	Actions           []ActionView      `json:"actions,omitempty"`
 }
 
 // StatsAnswer answers GET /v1/outbox/stats.
@@ -54,6 +62,11 @@ type StatsAnswer struct {
 	Exporters map[string]map[string]StateCount `json:"exporters"`
 	// OldestPendingAge is in seconds.
 	OldestPendingAge float64 `json:"oldest_pending_age"`
+	// OldestAcceptedAge is the time since the oldest acceptance that is not
+	// confirmed, in seconds.
+	OldestAcceptedAge float64 `json:"oldest_accepted_age"`
+	// Disputed counts open items with evidence against them.
+	Disputed int64 `json:"disputed"`
 	// StaleWorkers counts outcomes that came too late to be written.
 	StaleWorkers int64 `json:"stale_workers"`
 }
@@ -65,10 +78,11 @@ type StateCount struct {
 }
 
 func (s *server) listItems(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "state", "tenant", "exporter", "feature", "reason", "subject_ref", "after", "limit")
+	q := readQuery(r, "state", "tenant", "exporter", "account", "mode", "feature", "reason", "subject_ref", "open", "disputed", "unconfirmed", "after", "limit")
 	sel := storage.ItemQuery{
 		State: storage.ItemState(q.text("state")), Tenant: q.text("tenant"), Exporter: q.text("exporter"),
-		Feature: q.text("feature"), Reason: q.text("reason"), SubjectRef: q.text("subject_ref"),
+		Account: q.text("account"), Mode: q.text("mode"), Feature: q.text("feature"), Reason: q.text("reason"), SubjectRef: q.text("subject_ref"),
+		Open: q.truth("open"), Disputed: q.truth("disputed"), Unconfirmed: q.age("unconfirmed"),
 		After: q.number("after", 0, 0, maxCursor), Limit: int(q.number("limit", 100, 1, 1000)),
 	}
 	if sel.State != "" && !slices.Contains(storage.ItemStates[:], sel.State) && q.err == nil {
@@ -94,27 +108,31 @@ func (s *server) listItems(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) getItem(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r)
-	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	if err != nil || id < 1 {
-		q.err = &sdk.Error{Tag: sdk.TagNotFound, Field: "id", Rule: "the id of an outbox item, a whole number"}
+	id, err := itemID(r)
+	if q := readQuery(r); q.err != nil {
+		err = q.err
 	}
-	if q.err != nil {
-		s.fail(w, r, q.err)
-		return
+	var v ItemView
+	if err == nil {
+		v, err = s.item(r, id)
 	}
-	d, err := s.cfg.Outbox.LoadItem(r.Context(), id)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	v := itemView(d.Item)
-	v.AttemptsLog = d.Attempts
-	if v.Payload, err = outbox.PayloadJSON(d); err != nil {
-		s.fail(w, r, err)
-		return
-	}
 	writeJSON(w, http.StatusOK, v)
+}
+
+// item is one item with its payload and all that happened to it.
+func (s *server) item(r *http.Request, id int64) (ItemView, error) {
+	d, err := s.cfg.Outbox.LoadItem(r.Context(), id)
+	if err != nil {
+		return ItemView{}, err
+	}
+	v := itemView(d.Item)
+	v.AttemptsLog, v.Actions = d.Attempts, actionViews(d.Actions)
+	v.Payload, err = outbox.PayloadJSON(d)
+	return v, err
 }
 
 func (s *server) stats(w http.ResponseWriter, r *http.Request) {
@@ -130,6 +148,7 @@ func (s *server) stats(w http.ResponseWriter, r *http.Request) {
 	out := StatsAnswer{
 		States: map[string]int64{}, Exporters: map[string]map[string]StateCount{},
 		OldestPendingAge: st.OldestPending.Seconds(), StaleWorkers: st.FencedAttempts,
+		OldestAcceptedAge: st.OldestAccepted.Seconds(), Disputed: st.Disputed,
 	}
 	for _, state := range storage.ItemStates {
 		out.States[string(state)] = 0
@@ -159,11 +178,17 @@ func itemView(it storage.Item) ItemView {
 	if it.State == storage.Pending {
 		v.NextAttemptAt = timeOrNull(it.NextAttemptAt)
 	}
-	if it.SupersededBy != 0 {
-		id := strconv.FormatInt(it.SupersededBy, 10)
-		v.SupersededBy = &id
-	}
+	v.SupersededBy, v.DependsOn = idOrNull(it.SupersededBy), idOrNull(it.DependsOn)
+	v.Method, v.Waits = it.Method, it.Waits
+	v.FirstUnresolvedAt, v.ConfirmedBy = timeOrNull(it.FirstUnresolvedAt), textOrNull(it.ConfirmedBy)
 	return v
+}
+
+func idOrNull(id int64) *string {
+	if id == 0 {
+		return nil
+	}
+	return textOrNull(strconv.FormatInt(id, 10))
 }
 
 func timeOrNull(t time.Time) *string { return textOrNull(stamp(t)) }

@@ -10,7 +10,9 @@ import (
 	"strconv"
 
 	"github.com/fencepost/fencepost/engine/meter"
+	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 // problem is an RFC 9457 document with our members.
@@ -27,6 +29,16 @@ type problem struct {
 	ItemIndex *int           `json:"item_index,omitempty"`
 	RequestID string         `json:"request_id,omitempty"`
 	Errors    []errorMessage `json:"errors,omitempty"`
+	// Current is what an item is that is not what somebody took it for.
+	Current *current `json:"current,omitempty"`
+}
+
+// current is where an item stands.
+type current struct {
+	State        storage.ItemState `json:"state"`
+	LeaseToken   int64             `json:"lease_token"`
+	Settled      bool              `json:"settled"`
+	SupersededBy string            `json:"superseded_by,omitempty"`
 }
 
 // errorMessage is one broken rule.
@@ -43,7 +55,7 @@ const problemTypes = "https://fencepost.dev/problems/"
 // titles are what a person reads first.
 var titles = map[sdk.Tag]string{
 	sdk.TagInvalid:     "The request breaks a rule",
-	sdk.TagConflict:    "The id exists with other content",
+	sdk.TagConflict:    "What is stored differs, or has moved",
 	sdk.TagUnavailable: "The outcome is unknown; repeat with the same ids",
 	sdk.TagUnsupported: "Not supported here",
 	sdk.TagNotFound:    "Not found",
@@ -78,6 +90,16 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	p.Title, p.Status = titles[p.Tag], statuses[p.Tag]
+	if moved, ok := errors.AsType[*outbox.StateMismatchError](err); ok {
+		p.Title, p.Field, p.Rule = "The item has moved", "item", "as it was expected to be"
+		p.Current = &current{State: moved.Current, LeaseToken: moved.LeaseToken, Settled: moved.Settled}
+		if moved.SupersededBy != 0 {
+			p.Current.SupersededBy = strconv.FormatInt(moved.SupersededBy, 10)
+		}
+	}
+	if changed, ok := errors.AsType[*outbox.MappingChangedError](err); ok {
+		p.Field, p.Rule = "mapping_version", "the mapping in force; the item: "+changed.Why
+	}
 	switch p.Code {
 	case codeMedia:
 		p.Status = http.StatusUnsupportedMediaType
@@ -101,6 +123,19 @@ func (s *server) problem(w http.ResponseWriter, r *http.Request, p problem) {
 
 func internalProblem() problem {
 	return problem{Status: http.StatusInternalServerError, Tag: sdk.TagUnavailable, Title: titles[sdk.TagUnavailable], Retryable: true}
+}
+
+// message is the first thing that an error says.
+func message(err error) *errorMessage {
+	all := meter.AsErrors(err)
+	if len(all) == 0 {
+		return &errorMessage{Tag: sdk.TagOf(err)}
+	}
+	m := messages(all[:1])[0]
+	if moved, ok := errors.AsType[*outbox.StateMismatchError](err); ok {
+		m.Rule = "as it was expected to be; it is " + string(moved.Current)
+	}
+	return &m
 }
 
 func messages(all meter.Errors) []errorMessage {

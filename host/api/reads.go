@@ -97,6 +97,28 @@ func (q *query) number(name string, def, lowest, highest int64) int64 {
 	return n
 }
 
+// truth is true, false, or false if it is absent.
+func (q *query) truth(name string) bool {
+	text := q.values.Get(name)
+	if text != "" && text != "true" && text != "false" && q.err == nil {
+		q.err = sdk.Invalid(name, "true or false")
+	}
+	return text == "true"
+}
+
+// age is a duration above zero, or zero if it is absent.
+func (q *query) age(name string) time.Duration {
+	text := q.values.Get(name)
+	if text == "" {
+		return 0
+	}
+	d, err := ParseAge(text)
+	if (err != nil || d <= 0) && q.err == nil {
+		q.err = sdk.Invalid(name, "a duration such as 36h, or a number of days such as 3d")
+	}
+	return d
+}
+
 func (q *query) time(name string) time.Time {
 	text := q.values.Get(name)
 	if text == "" {

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// Restorer is what a host does after its store went back in time.
+type Restorer interface {
+	// RecoverRestore makes everything uncertain that may have been sent after
+	// the backup was made, and lets delivery go on.
+	RecoverRestore(ctx context.Context, a engine.Act) (items int64, err error)
+	// RecoverAdopt lets a host deliver that remembers nothing of its store.
+	RecoverAdopt(ctx context.Context, a engine.Act) error
+}
+
+// PlanFilter selects the items of a plan.
+type PlanFilter struct {
+	Exporter string `json:"exporter,omitempty" yaml:"exporter,omitempty"`
+	Tenant   string `json:"tenant,omitempty"   yaml:"tenant,omitempty"`
+	Feature  string `json:"feature,omitempty"  yaml:"feature,omitempty"`
+	After    int64  `json:"after,omitempty"    yaml:"after,omitempty"`
+	Limit    int    `json:"limit,omitempty"    yaml:"limit,omitempty"`
+}
+
+// Plan is a list of uncertain items for a person to decide about. What an item
+// was when the plan was made is its expected state: applied, a plan refuses what
+// has moved.
+type Plan struct {
+	Created string     `json:"created" yaml:"created"`
+	Filter  PlanFilter `json:"filter"  yaml:"filter"`
+	Items   []PlanItem `json:"items"   yaml:"items"`
+	Reason  string     `json:"reason"  yaml:"reason"`
+	Actor   string     `json:"actor"   yaml:"actor"`
+	// Next is set where the filter selects more than the plan holds.
+	Next int64 `json:"next,omitempty" yaml:"next,omitempty"`
+}
+
+// PlanItem is one item of a plan. An empty State leaves it alone.
+type PlanItem struct {
+	ID         int64             `json:"id"                     yaml:"id"`
+	LeaseToken int64             `json:"lease_token"            yaml:"lease_token"`
+	State      storage.ItemState `json:"state"                  yaml:"state"`
+	Evidence   *evidence         `json:"evidence,omitempty"     yaml:"evidence,omitempty"`
+	Note       string            `json:"note,omitempty"         yaml:"note,omitempty"`
+	Ref        string            `json:"provider_ref,omitempty" yaml:"provider_ref,omitempty"`
+	// About and May are for whoever reviews the plan; to apply it ignores them.
+	About map[string]string   `json:"about,omitempty" yaml:"about,omitempty"`
+	May   []storage.ItemState `json:"may,omitempty"   yaml:"may,omitempty"`
+}
+
+// Applied is what became of one item of a plan.
+type Applied struct {
+	ID      string            `json:"id"`
+	State   storage.ItemState `json:"state,omitempty"`
+	Outcome string            `json:"outcome"` // done, would_be_done, refused or left
+	Error   *errorMessage     `json:"error,omitempty"`
+}
+
+// AppliedAnswer answers POST /v1/recover/apply.
+type AppliedAnswer struct {
+	Results []Applied      `json:"results"`
+	Summary map[string]int `json:"summary"`
+}
+
+func (s *server) recoverPlan(w http.ResponseWriter, r *http.Request) {
+	var f PlanFilter
+	err := readQuery(r).err
+	if err == nil {
+		err = decodeInput(r.Body, &f, "exporter, tenant, feature, after and limit")
+	}
+	if err == nil && (f.Limit < 0 || f.Limit > 1000 || f.After < 0) {
+		err = sdk.Invalid("limit", "1 to 1000")
+	}
+	var plan engine.RecoverPlan
+	if err == nil {
+		plan, err = s.cfg.Engine.RecoverPlan(r.Context(), engine.RecoverFilter{Exporter: f.Exporter, Tenant: f.Tenant, Feature: f.Feature, After: f.After, Limit: f.Limit})
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	out := Plan{Created: stamp(plan.MadeAt), Filter: f, Items: []PlanItem{}, Next: plan.Next}
+	for _, i := range plan.Items {
+		out.Items = append(out.Items, planItem(i))
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+func planItem(i engine.RecoverItem) PlanItem {
+	about := map[string]string{
+		"tenant": i.Tenant, "exporter": i.Exporter, "feature": i.Feature, "subject": i.Kind + " " + i.Subject,
+		"identifier": i.Identifier, "attempts": strconv.Itoa(i.Attempts), "last_error": i.LastError,
+	}
+	if i.UnresolvedSince != nil {
+		about["unresolved_since"] = stamp(*i.UnresolvedSince)
+	}
+	return PlanItem{ID: i.ItemID, LeaseToken: i.LeaseToken, About: about, May: i.May}
+}
+
+func (s *server) recoverApply(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Plan
+		DryRun bool `json:"dry_run"`
+	}
+	err := readQuery(r).err
+	if err == nil {
+		err = decodeInput(r.Body, &in, "created, filter, items (id, lease_token, state, evidence, note), reason, actor and dry_run")
+	}
+	var results []engine.Recovered
+	if err == nil {
+		results, err = s.apply(r.Context(), in.Plan, in.DryRun)
+	}
+	if err != nil && len(results) == 0 {
+		s.fail(w, r, err)
+		return
+	}
+	out := AppliedAnswer{Results: make([]Applied, len(results)), Summary: map[string]int{"done": 0, "would_be_done": 0, "refused": 0, "left": 0}}
+	for i, res := range results {
+		out.Results[i] = applied(res, in.DryRun)
+		out.Summary[out.Results[i].Outcome]++
+	}
+	status := http.StatusOK
+	if out.Summary["refused"] > 0 {
+		status = http.StatusMultiStatus
+	}
+	writeJSON(w, status, out)
+}
+
+func (s *server) apply(ctx context.Context, p Plan, dry bool) ([]engine.Recovered, error) {
+	if len(p.Items) == 0 || len(p.Items) > 1000 {
+		return nil, sdk.Invalid("items", "1 to 1000 items")
+	}
+	made, err := time.Parse(time.RFC3339, p.Created)
+	if err != nil {
+		return nil, sdk.Invalid("created", "the time at which the plan was made, as it was written")
+	}
+	plan := engine.RecoverPlan{Version: 1, MadeAt: made, Items: make([]engine.RecoverItem, len(p.Items))}
+	for i, it := range p.Items {
+		plan.Items[i] = engine.RecoverItem{
+			ItemID: it.ID, State: storage.Uncertain, LeaseToken: it.LeaseToken, To: it.State, Evidence: it.Evidence.of(it.State), ProviderRef: it.Ref,
+		}
+	}
+	return s.cfg.Engine.RecoverApply(ctx, plan, act{Actor: p.Actor, Reason: p.Reason, DryRun: dry}.engine()) //nolint:wrapcheck // the engine's own
+}
+
+func applied(res engine.Recovered, dry bool) Applied {
+	out := Applied{ID: strconv.FormatInt(res.ItemID, 10), State: res.To}
+	switch {
+	case res.Err != nil:
+		out.Outcome = "refused"
+		out.Error = message(res.Err)
+	case res.To == "":
+		out.Outcome = "left"
+	case dry:
+		out.Outcome = "would_be_done"
+	default:
+		out.Outcome = "done"
+	}
+	return out
+}
+
+// RestoreAnswer answers POST /v1/recover/restore and /v1/recover/adopt. Items is
+// how many became uncertain, or in a dry run would.
+type RestoreAnswer struct {
+	DryRun bool   `json:"dry_run"`
+	Items  string `json:"items"`
+}
+
+func (s *server) recoverRestore(w http.ResponseWriter, r *http.Request) {
+	s.restoring(w, r, func(ctx context.Context, a engine.Act) (int64, error) { return s.cfg.Restorer.RecoverRestore(ctx, a) })
+}
+
+func (s *server) recoverAdopt(w http.ResponseWriter, r *http.Request) {
+	s.restoring(w, r, func(ctx context.Context, a engine.Act) (int64, error) { return 0, s.cfg.Restorer.RecoverAdopt(ctx, a) })
+}
+
+func (s *server) restoring(w http.ResponseWriter, r *http.Request, do func(context.Context, engine.Act) (int64, error)) {
+	var in act
+	err := readQuery(r).err
+	if err == nil {
+		err = decodeInput(r.Body, &in, "actor, reason and dry_run")
+	}
+	if err == nil && s.cfg.Restorer == nil {
+		err = &sdk.Error{Tag: sdk.TagUnsupported, Field: "recover", Rule: "a host that delivers"}
+	}
+	var items int64
+	if err == nil {
+		items, err = do(r.Context(), in.engine())
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, RestoreAnswer{DryRun: in.DryRun, Items: strconv.FormatInt(items, 10)})
+}
