@@ -15,6 +15,7 @@ func decimalInt(i int) string { return strconv.Itoa(i) }
 func recordCases() []Case {
 	durable := caps(storage.DurableEvents)
 	return []Case{
+		define("record/names-are-not-patterns", "B-T15", caps(storage.DurableEvents), namesAreNotPatterns),
 		define("record/inserted", "B11 B14 S1", durable, recordInserted),
 		define("record/duplicate-is-answered", "B11 B15 B16", durable, duplicateIsAnswered),
 		define("record/duplicate-by-dedupe-hash", "Q1 B15", durable, duplicateByDedupeHash),
