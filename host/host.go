@@ -83,6 +83,7 @@ type Host struct {
 	exporters []*exporterRuntime
 	replays   *replays
 	presence  *presence // nil: the store knows no hosts
+	asked     reconciles
 	owner     string
 
 	stop  context.CancelFunc
@@ -91,7 +92,7 @@ type Host struct {
 	err   error
 
 	mu       sync.Mutex
-	degraded []string
+	degraded []Degradation
 	// down holds, by exporter, until when its breaker keeps it from being
 	// tried, on the clock of egress.Elapsed.
 	down map[string]time.Duration
@@ -236,7 +237,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 	for name, f := range s.Features {
 		dimensions, kept := f.BucketDimensions()
 		cfg.Features[name] = engine.Feature{
-			Buffered: f.Buffered(), Signed: f.Signed, Buckets: kept, BucketDimensions: dimensions,
+			Buffered: f.Buffered(), Cutover: f.CutoverTime(), Signed: f.Signed, Buckets: kept, BucketDimensions: dimensions,
 		}
 	}
 	var plans []engine.RoutePlan
@@ -252,6 +253,9 @@ func (h *Host) openEngine(ctx context.Context) error {
 	}
 	h.replays = newReplays(h.engine, h.cfg.Now)
 	h.presence = h.newPresence()
+	if err := h.engine.CheckSources(ctx); err != nil {
+		return err
+	}
 	set, err := h.engine.ApplyRoutes(ctx, plans)
 	if err != nil {
 		return err
@@ -271,7 +275,7 @@ func (h *Host) noteUnmapped() {
 		known[m.Feature] = true
 	}
 	for name, f := range h.cfg.Settings.Features {
-		if !f.Buffered() { // its usage leads to no items in this version
+		if !f.Buffered() { // what is only counted leads to no items, and stays in its counter
 			known[name] = true
 		}
 	}
@@ -310,7 +314,7 @@ func (h *Host) noteUnserved(ctx context.Context, set storage.RouteSet) error {
 		case served[dest] || noted[dest]:
 		case r.RetiredAt.IsZero() && !names[r.Exporter]:
 			noted[dest] = true
-			h.degraded = append(h.degraded, "exporter "+r.Exporter+" has routes and is not served by this host")
+			h.degraded = append(h.degraded, Degradation{DegradedRouteUnserved, "exporter " + r.Exporter + " has routes and is not served by this host"})
 		case !r.RetiredAt.IsZero():
 			noted[dest] = true
 			waiting, err := pendingFor(ctx, items, dest)
@@ -318,7 +322,10 @@ func (h *Host) noteUnserved(ctx context.Context, set storage.RouteSet) error {
 				return err
 			}
 			if waiting {
-				h.degraded = append(h.degraded, "items wait for exporter "+dest.Exporter+", account "+dest.Account+", mode "+dest.Mode+", which this host does not serve")
+				h.degraded = append(h.degraded, Degradation{
+					DegradedItemsUnserved,
+					"items wait for exporter " + dest.Exporter + ", account " + dest.Account + ", mode " + dest.Mode + ", which this host does not serve",
+				})
 			}
 		}
 	}
@@ -347,22 +354,6 @@ func pendingFor(ctx context.Context, items storage.OutboxStore, dest outbox.Dest
 
 // Engine returns the engine. It is usable until Close.
 func (h *Host) Engine() *engine.Engine { return h.engine }
-
-// Degraded lists what is wrong without keeping Record from working.
-func (h *Host) Degraded() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	reasons := slices.Clone(h.degraded)
-	if reason, hint := h.blocked(); reason != "" {
-		reasons = append(reasons, reason+": "+hint)
-	}
-	for _, name := range slices.Sorted(maps.Keys(h.down)) {
-		if egress.Elapsed() < h.down[name]+breakerShown {
-			reasons = append(reasons, "exporter "+name+" is paused: its destination cannot be reached or refuses us")
-		}
-	}
-	return reasons
-}
 
 // breakerShown is how long after its pause an exporter still counts as down:
 // the probe that follows the pause takes a moment.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -37,7 +38,21 @@ func (h *Host) start(ctx context.Context) error {
 		h.loops.Go(func() { h.presence.run(ctx) })
 	}
 	h.loops.Go(func() { h.single(ctx, roleBuckets, h.rebuildBuckets) })
+	if r := h.engine.Reporter(h.reporting()); r != nil {
+		h.loops.Go(func() { h.single(ctx, roleReporter, r.Run) })
+	}
+	h.reconcileAsked(ctx)
+	h.loops.Go(func() { h.single(ctx, roleReconciler, h.reconcile) })
 	return nil
+}
+
+// reporting says how counters are reported from here.
+func (h *Host) reporting() engine.Reporting {
+	r := engine.Reporting{Every: time.Duration(h.cfg.Settings.Counters.Report)}
+	if h.presence != nil {
+		r.Hosts = func(ctx context.Context) ([]storage.HostRow, error) { return h.presence.store.Hosts(ctx, hostTTL) }
+	}
+	return r
 }
 
 // appear makes this host known to the others. A store that does not answer is

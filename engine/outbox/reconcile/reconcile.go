@@ -87,7 +87,7 @@ func NewID() string { return "rec_" + rand.Text() }
 // confirmed by then stays so, and the stored run says why it ended.
 func Run(ctx context.Context, c Config, r Request) (storage.Reconciliation, error) {
 	c = c.withDefaults()
-	if err := r.check(c.Manifest); err != nil {
+	if err := r.Check(c.Manifest); err != nil {
 		return storage.Reconciliation{}, err
 	}
 	if r.ID == "" {
@@ -161,7 +161,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (r Request) check(m exporter.Manifest) error {
+// Check fails as [Run] does if the request breaks a rule.
+func (r Request) Check(m exporter.Manifest) error {
 	if !m.ReadBack.Sums {
 		return &sdk.Error{Tag: sdk.TagUnsupported, Code: "no_read_back", Field: "exporter", Rule: "an exporter whose provider can be asked for sums"}
 	}
