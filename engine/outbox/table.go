@@ -46,8 +46,9 @@ const (
 	fencedSure = fenced + ", unresolved is false"
 	staleLease = "zero rows: counted as a stale worker, never written again"
 	due        = "pending and due, or leased and expired; not superseded"
-	dry        = due + "; attempts used up, or unresolved for longer than the horizon"
+	dry        = due + "; attempts used up, or unresolved for longer than the horizon or since before the clock is trusted"
 	notFirst   = "zero rows: the existing item stands"
+	quietly    = "state is uncertain, lease_token is the one expected, settled_at is absent, nothing claimed for the quiet time"
 	mismatch   = "zero rows: the current state is reported"
 )
 
@@ -68,10 +69,10 @@ func Table() []Rule {
 		{"T5", storage.Leased, storage.Rejected, TriggerRefused, fencedSure, staleLease},
 		{"T6", storage.Leased, storage.Quarantined, TriggerProblem, fencedSure, staleLease},
 		{"T7", storage.Accepted, storage.Confirmed, TriggerConfirm, "state is accepted", mismatch},
-		{"T8", storage.Uncertain, storage.Accepted, TriggerRecover, "state is uncertain, lease_token is the one expected", mismatch},
-		{"T8", storage.Uncertain, storage.Pending, TriggerRecover, "state is uncertain, lease_token is the one expected", mismatch},
-		{"T8", storage.Uncertain, storage.Rejected, TriggerRecover, "state is uncertain, lease_token is the one expected", mismatch},
-		{"T9", storage.Quarantined, storage.Pending, TriggerRequeue, "state is quarantined, mapping_version is the one expected", "zero rows: mapping changed"},
+		{"T8", storage.Uncertain, storage.Accepted, TriggerRecover, quietly, mismatch},
+		{"T8", storage.Uncertain, storage.Pending, TriggerRecover, quietly + ", unresolved for less than the horizon and since the clock is trusted", mismatch},
+		{"T8", storage.Uncertain, storage.Rejected, TriggerRecover, quietly, mismatch},
+		{"T9", storage.Quarantined, storage.Pending, TriggerRequeue, "state is quarantined, lease_token and mapping_version are those expected, settled_at is absent", "zero rows: the current state, or mapping changed"},
 	}
 }
 
@@ -81,7 +82,11 @@ func Marks() []Rule {
 	disputed := stuck + "; disputed"
 	var marks []Rule
 	for _, s := range []storage.ItemState{storage.Uncertain, storage.Rejected, storage.Quarantined} {
-		marks = append(marks, Rule{"A", s, s, TriggerAbandon, stuck, mismatch})
+		holds := stuck
+		if s == storage.Uncertain {
+			holds = quietly
+		}
+		marks = append(marks, Rule{"A", s, s, TriggerAbandon, holds, mismatch})
 	}
 	for _, s := range []storage.ItemState{storage.Accepted, storage.Confirmed} {
 		marks = append(marks, Rule{"A", s, s, TriggerAbandon, disputed, mismatch})
