@@ -298,6 +298,36 @@ func TestReplayRemovesWhatAnotherLeft(t *testing.T) {
 	f.exact("again")
 }
 
+// An abandoned build whose removal was killed after its first slice is removed by
+// the next replay, as what was in use is; or by a removal that is asked for.
+func TestReplayRemovesWhatAKilledRemovalLeft(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	f.fill("a", 30)
+	for _, next := range []func(){
+		func() { f.replay(engine.ReplayOptions{}) },
+		func() {
+			if _, err := f.PruneReplay(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		p := f.replay(engine.ReplayOptions{BatchSize: 5, MaxBatches: 2})
+		if _, err := f.store.PruneProjection(t.Context(), p.Generation, 1); err != nil { // and then the process dies
+			t.Fatal(err)
+		}
+		if got := f.generations(); got == fmt.Sprint([]int64{p.Generation}) {
+			t.Fatalf("nothing is left over: %s", got)
+		}
+		next()
+		st, err := f.ReplayState(t.Context())
+		if err != nil || st.Previous != 0 || f.generations() != fmt.Sprint([]int64{st.Active}) {
+			t.Errorf("%+v, generations %s, %v", st, f.generations(), err)
+		}
+		f.exact("removed")
+	}
+}
+
 // keeping is a store that removes no generation.
 type keeping struct{ *sqlite.Adapter }
 

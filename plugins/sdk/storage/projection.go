@@ -94,9 +94,11 @@ type ProjectionKeeper interface {
 	// PauseProjection stops a build from being written to, or lets it go on.
 	PauseProjection(ctx context.Context, generation int64, paused bool) (ProjectionState, error)
 	// PruneProjection deletes at most limit rows of a generation that is not
-	// active and returns how many. A building generation is abandoned by it:
-	// the build ends, its seed and cursor go too. The active one is a
-	// conflict.
+	// active and returns how many: fewer than limit means that none is left.
+	// A building generation is abandoned by it: the build ends, its seed and
+	// cursor go too, and it becomes the previous one where there is none. The
+	// previous one is that until its last row is gone, so that what a process
+	// that was killed has left is found. The active one is a conflict.
 	PruneProjection(ctx context.Context, generation int64, limit int) (int, error)
 }
 
@@ -104,6 +106,7 @@ type ProjectionKeeper interface {
 type ProjectionState struct {
 	Active   int64
 	Building int64
+	// Previous was in use before, or was abandoned, and has rows left.
 	Previous int64
 	// Seed is -Building while the seed holds rows.
 	Seed int64

@@ -111,13 +111,15 @@ func pruneProjection(ctx context.Context, t *tx, generation, limit int64) (int64
 	if generation == b.active || generation == b.building {
 		return 0, moved("in_use", "a generation that is neither read nor built")
 	}
-	if _, err := t.exec(ctx, qProjectionForget, generation); err != nil {
-		return 0, err
-	}
 	gone, err := t.exec(ctx, qProjectionPruneTotals, generation, limit)
 	if err != nil || gone == limit {
 		return gone, err
 	}
 	buckets, err := t.exec(ctx, qProjectionPruneBuckets, generation, limit-gone)
-	return gone + buckets, err
+	if gone += buckets; err != nil || gone == limit {
+		return gone, err
+	}
+	// Not before: whoever is killed meanwhile leaves the number of what remains.
+	_, err = t.exec(ctx, qProjectionForget, generation)
+	return gone, err
 }

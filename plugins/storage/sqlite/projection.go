@@ -318,8 +318,6 @@ func (a *Adapter) PruneProjection(ctx context.Context, generation int64, limit i
 			return sdk.Invalid("generation", "1 or more")
 		case generation == state.Building:
 			err = c.run(qProjectionAbandon)
-		default:
-			_, err = c.bind(qProjectionForget).int(generation).run()
 		}
 		if err != nil {
 			return err
@@ -336,7 +334,10 @@ func (a *Adapter) PruneProjection(ctx context.Context, generation int64, limit i
 				n += rows
 			}
 		}
-		return nil
+		if n < limit { // not before: a kill leaves the number of what remains
+			_, err = c.bind(qProjectionForget).int(generation).run()
+		}
+		return err
 	})
 	return n, err
 }

@@ -22,6 +22,7 @@ func projectionCases() []Case {
 		fresh("projection/activation-needs-the-drain", "B43", projecting(), activationNeeds),
 		fresh("projection/compare-lists-differences", "B44", projecting(), compareLists),
 		fresh("projection/abandoned-and-pruned", "B37 B40", projecting(), abandoned),
+		fresh("projection/what-remains-is-found", "B37 B40", projecting(), remainsFound),
 		fresh("projection/correction-of-an-unscanned-event", "B44 B24 B34", projecting(storage.Corrections), unscannedCorrection),
 		fresh("projection/buckets-are-rebuilt", "Q27 B44", projecting(storage.Buckets), bucketsRebuilt),
 	}
@@ -267,6 +268,37 @@ func abandoned(r *run) {
 	r.totalIs("built anew", t, "15", 2, 2)
 	r.abandon(s.Active) // the previous generation is nobody's any more
 	r.totalIs("after the old one is gone", t, "15", 2, 2)
+}
+
+// A process that is killed while it removes a generation, one that was abandoned
+// or one that was in use, leaves its number until its last row is gone.
+func remainsFound(r *run) {
+	t := r.tenant("a")
+	for i := range 3 {
+		e := usage(t, decimalInt(i), "1")
+		e.Feature = "f" + decimalInt(i)
+		r.put(e)
+	}
+	if p := r.projectionState().Previous; p != 0 {
+		r.abandon(p)
+	}
+	remove := func(what string, generation int64) {
+		n, err := r.keeper().PruneProjection(r.ctx, generation, 1)
+		r.must("prune", err)
+		s := r.projectionState()
+		r.same(what+", of which one row is gone: rows, previous, building", []any{n, s.Previous, s.Building}, []any{1, generation, 0})
+		r.abandon(generation)
+		r.same(what+", all of it gone: previous", r.projectionState().Previous, 0)
+	}
+	s := r.beginBuild()
+	r.scan(1, nil)
+	remove("an abandoned build", s.Building)
+	s = r.beginBuild()
+	r.build(s.Building)
+	remove("what was in use", s.Active)
+	for i, total := range r.totals(t) {
+		r.same("total "+decimalInt(i), []any{total.Quantity, total.Events}, []any{dec("1"), 1})
+	}
 }
 
 // An event below the watermark that was not scanned yet is corrected: the

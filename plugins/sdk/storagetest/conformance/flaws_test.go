@@ -59,6 +59,7 @@ func TestFlawsAreFound(t *testing.T) {
 		"unresolved is lost":            {flawUnresolvedLost, "claim/expired-lease-comes-alone-and-unresolved"},
 		"activates what is not drained": {flawActivatesUndrained, "projection/activation-needs-the-drain"},
 		"prunes corrections alone":      {flawPrunesCorrections, "retention/the-bound-survives"},
+		"forgets what remains":          {flawRemainsForgotten, "projection/what-remains-is-found"},
 		"folds beyond the watermark":    {flawFoldsBeyond, "projection/fold-is-scan-and-write"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -127,6 +127,7 @@ const (
 	flawActivatesUndrained
 	flawPrunesCorrections
 	flawFoldsBeyond
+	flawRemainsForgotten
 )
 
 func (f flaw) has(g flaw) bool { return f&g != 0 }

@@ -199,6 +199,9 @@ func (s *Reference) PruneProjection(ctx context.Context, generation int64, limit
 	}
 	if generation == p.Building {
 		p.Building, p.Watermark, p.Cursor, p.Paused, p.BuildingSettings = 0, 0, 0, false, ""
+		if p.Previous == 0 {
+			p.Previous = generation
+		}
 	}
 	n := 0
 	for k := range s.totals {
@@ -212,6 +215,9 @@ func (s *Reference) PruneProjection(ctx context.Context, generation int64, limit
 			delete(s.buckets, k)
 			n++
 		}
+	}
+	if p.Previous == generation && (n < limit || s.flaws.has(flawRemainsForgotten)) {
+		p.Previous = 0
 	}
 	return n, nil
 }
