@@ -2,7 +2,7 @@
 -- the name says, and those after "--+ !name" only if it has not: to start a plan
 -- costs more than to run it for one event. See record_text.go.
 WITH
-input AS MATERIALIZED (
+input AS (
   SELECT * FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::boolean[]
@@ -78,14 +78,16 @@ received AS (
 -- Events whose receipt is here already are settled by that receipt. The count
 -- makes every receipt go in before any event, in every session.
 wanted AS MATERIALIZED (
-  SELECT i.*, c.now, t.seq AS removed_seq, t.feature AS removed_feature, t.dedupe_hash AS removed_hash
-  FROM input AS i CROSS JOIN clock AS c
+  SELECT i.*, (SELECT now FROM clock) AS now, t.seq AS removed_seq, t.feature AS removed_feature,
+    t.dedupe_hash AS removed_hash
+  FROM input AS i
   LEFT JOIN LATERAL (
     SELECT seq, feature, dedupe_hash FROM {schema}.fencepost_tombstones AS t
     WHERE (SELECT EXISTS (SELECT FROM {schema}.fencepost_tombstones))
       AND t.tenant_key = i.tenant_key AND t.event_id = i.event_id OFFSET 0) AS t ON true
+  WHERE (SELECT true FROM clock)
   --+ receipts
-  WHERE (SELECT count(*) FROM received) >= 0 AND (i.receipt = 0 OR EXISTS (
+  AND (SELECT count(*) FROM received) >= 0 AND (i.receipt = 0 OR EXISTS (
     SELECT FROM receipt AS r JOIN received AS d USING (tenant_key, receipt_id) WHERE r.ord = i.receipt))
   --- receipts
 ),
@@ -179,12 +181,14 @@ bucket AS (
 ),
 --- buckets
 --+ items
+known AS MATERIALIZED (
+  SELECT ARRAY (SELECT route FROM {schema}.fencepost_routes WHERE route = ANY ($39::bigint[])) AS routes
+),
 offered AS MATERIALIZED (
   SELECT nextval('{schema}.fencepost_item_seq') AS item, o.*
   FROM (
-    SELECT i.*, k.route AS known_route, f.seq, f.feature, f.now
+    SELECT i.*, f.seq, f.feature, f.now
     FROM item AS i JOIN fresh AS f USING (ord)
-    LEFT JOIN {schema}.fencepost_routes AS k ON k.route = i.route
     --+ lookup
     LEFT JOIN LATERAL (
       SELECT true AS taken FROM {schema}.fencepost_outbox_items AS x WHERE x.digest = i.digest OFFSET 0) AS x ON true
@@ -198,14 +202,15 @@ offered AS MATERIALIZED (
 state AS (
   INSERT INTO {schema}.fencepost_outbox_state
     (item, route, subject_key, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at)
-  SELECT item, known_route, subject_key, serial_key, CASE quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
+  SELECT item, CASE WHEN route = ANY ((SELECT routes FROM known)::bigint[]) THEN route END, subject_key, serial_key, CASE quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
     attempt_budget, CASE quarantine_reason WHEN '' THEN now END, nullif(quarantine_reason, ''),
     CASE WHEN settled THEN now END
-  FROM offered ORDER BY item
+  FROM offered
   --+ lookup
+  ORDER BY item
   ON CONFLICT (subject_key) WHERE superseded_by IS NULL DO NOTHING
-  --- lookup
   RETURNING item, route, state, settled_at
+  --- lookup
 ),
 staged AS (
   INSERT INTO {schema}.fencepost_outbox_items
@@ -213,12 +218,21 @@ staged AS (
      digest, route, event_seq, feature, customer, payload, created_at)
   SELECT o.item, o.tenant_key, o.subject_kind, o.subject_ref, o.exporter, o.destination_account, o.mode,
     o.mapping_version, o.digest, o.route, o.seq, o.feature, o.customer, nullif(o.payload, ''), o.now
-  FROM offered AS o JOIN state USING (item) ORDER BY o.item
+  FROM offered AS o
+  --+ lookup
+  JOIN state USING (item) ORDER BY o.item
+  --- lookup
 ),
 counted AS (
   INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
+  --+ lookup
   SELECT route, state, count(*), count(*) FILTER (WHERE settled_at IS NULL)
   FROM state GROUP BY route, state
+  --- lookup
+  --+ !lookup
+  SELECT route, CASE WHEN good THEN 'pending' ELSE 'quarantined' END, count(*), count(*) FILTER (WHERE NOT settled)
+  FROM (SELECT route, quarantine_reason = '' AS good, settled FROM offered) AS o GROUP BY route, good
+  --- !lookup
 ),
 --- items
 result AS (
