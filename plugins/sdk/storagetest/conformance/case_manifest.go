@@ -78,9 +78,14 @@ func interfaceOf(a storage.Adapter, c storage.Capability) []error {
 	case storage.EventStreaming:
 		return ask(reach[storage.EventStreamer](a, c))
 	case storage.Outbox:
-		return ask(reach[storage.OutboxStore](a, c), reach[storage.RouteStore](a, c))
+		return ask(reach[storage.OutboxStore](a, c), reach[storage.RouteStore](a, c), reach[storage.SettlementStore](a, c),
+			reach[storage.HostStore](a, c), reach[storage.ReconcileStore](a, c))
 	case storage.Counters:
-		return ask(reach[storage.CounterStore](a, c), reach[storage.HistoryStore](a, c))
+		all := ask(reach[storage.CounterStore](a, c), reach[storage.HistoryStore](a, c))
+		if a.Describe().Has(storage.Outbox) {
+			all = append(all, reach[storage.ReportStore](a, c))
+		}
+		return all
 	case storage.Corrections:
 		return ask(reach[storage.CorrectionStore](a, c))
 	case storage.ProjectionGenerations:

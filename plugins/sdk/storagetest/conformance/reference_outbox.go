@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -211,6 +212,9 @@ func (s *Reference) ListItems(ctx context.Context, q storage.ItemQuery) (storage
 		return storage.ItemPage{}, err
 	}
 	defer s.mu.Unlock()
+	if len(q.Digests) > 100 {
+		return storage.ItemPage{}, sdk.Invalid("digests", "at most 100")
+	}
 	page := storage.ItemPage{Items: []storage.Item{}, Next: q.After}
 	for _, it := range s.sortedItems() {
 		if it.ItemID <= q.After || (q.State != "" && it.State != q.State) || !same(q.Tenant, it.Identity.Tenant) ||

@@ -56,7 +56,7 @@ func (s *Reference) ReportBounds(ctx context.Context, q storage.BoundQuery) (sto
 			continue
 		}
 		if compareBounds(k, q.After) <= 0 || !same(q.Exporter, k.Exporter) || !same(q.Tenant, k.Tenant) ||
-			!same(q.Feature, k.Feature) || (q.Staged && b.StagedTo == nil) {
+			!same(q.Feature, k.Feature) || (q.Staged && b.StagedTo == nil && !s.slips.has(slipStagedIgnored)) {
 			continue
 		}
 		if len(page.Bounds) == q.Limit {
@@ -106,6 +106,9 @@ func (s *Reference) SettleWindow(ctx context.Context, w storage.WindowSettle) (s
 		return storage.WindowResult{}, err
 	}
 	defer s.mu.Unlock()
+	if w.Disposition != storage.WindowAcknowledged && w.Disposition != storage.WindowWrittenOff && w.Disposition != storage.WindowRestage {
+		return storage.WindowResult{}, sdk.Invalid("disposition", "one of the closed list")
+	}
 	if w.Action != nil {
 		if err := checkAction(w.Action); err != nil {
 			return storage.WindowResult{}, err
@@ -262,6 +265,9 @@ func (s *Reference) usageAt(it *itemRow) (time.Time, decimal.Decimal, error) {
 	value, err := decimal.ParseTotal(p.Value)
 	if err != nil {
 		return time.Time{}, value, sdk.Unavailable("corrupt", err)
+	}
+	if s.slips.has(slipWindowMagnitude) {
+		value = value.Abs()
 	}
 	return p.Timestamp, value, nil
 }

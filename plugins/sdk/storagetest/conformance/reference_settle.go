@@ -59,6 +59,9 @@ const (
 	slipRenameForgetsBounds
 	slipIdleIgnored
 	slipActionsUnfiltered
+	slipStagedIgnored
+	slipWindowMagnitude
+	slipSumPages
 )
 
 func (s slip) has(t slip) bool { return s&t != 0 }
@@ -120,6 +123,9 @@ func (s *Reference) ListActions(ctx context.Context, q storage.ActionQuery) (sto
 		return storage.ActionPage{}, err
 	}
 	defer s.mu.Unlock()
+	if q.Limit < 1 {
+		return storage.ActionPage{}, sdk.Invalid("limit", "1 to 1000")
+	}
 	page := storage.ActionPage{Actions: []storage.Action{}, Next: q.After}
 	for _, a := range s.settled.actions {
 		if a.ID <= q.After || (q.ItemID != 0 && a.ItemID != q.ItemID && !s.slips.has(slipActionsUnfiltered)) ||

@@ -160,10 +160,11 @@ func checkMove(m *storage.Transition) error {
 // depend on it, and who did it.
 func (s *Reference) beside(it *itemRow, m *storage.Transition) {
 	for _, d := range s.dependents(it.ItemID) {
-		switch {
-		case d.Waits && m.Waiting != nil:
+		waited := d.Waits
+		if waited && m.Waiting != nil {
 			s.whileWaiting(d, m.Waiting)
-		case m.Dependents != nil && (!d.Waits || s.slips.has(slipEvidenceReachesAll)):
+		}
+		if m.Dependents != nil && (!waited || s.slips.has(slipEvidenceReachesAll)) {
 			if m.Dependents.Disputed != nil {
 				d.Disputed = *m.Dependents.Disputed
 			}

@@ -83,6 +83,7 @@ func Cases() []Case {
 		manifestCases(), recordCases(), receiptCases(), decimalCases(), totalsCases(), recordRaceCases(), streamCases(),
 		subscriptionCases(), correctionCases(), correctionRuleCases(), correctionRaceCases(),
 		counterCases(), bucketCases(), aggregateCases(), routeCases(), outboxCases(), claimCases(), transitionCases(),
+		peopleCases(), dependencyCases(), settleCases(), hostCases(), windowCases(), reconcileCases(),
 		deadlineCases(), modelCases(), projectionCases(), foldCases(), projectionRaceCases(), retentionCases(), lastCases(),
 	}
 	return slices.Concat(groups...)
