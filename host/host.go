@@ -232,6 +232,9 @@ func (h *Host) openEngine(ctx context.Context) error {
 		Store: h.store, Meters: meters, Features: map[string]engine.Feature{}, Manifests: map[string]exporter.Manifest{},
 		AttemptBudget: s.Outbox.Attempts, RecordTimeout: time.Duration(s.Limits.RecordTimeout), RecordConcurrency: s.Limits.RecordConcurrency,
 		Buffer: engine.Buffer{FlushEvery: time.Duration(s.Counters.Flush), Max: s.Counters.Max, Host: h.owner},
+		Recovery: engine.Recovery{
+			QuietTime: time.Duration(s.Outbox.QuietTime), Horizon: time.Duration(s.Outbox.Horizon), TrustedSince: h.trustedSince,
+		},
 		Now:    h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(),
 	}
 	for name, f := range s.Features {

@@ -28,7 +28,20 @@ import (
 	"github.com/fencepost/fencepost/plugins/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "fencepost-host-")
+	if err != nil {
+		panic(err)
+	}
+	stateDir = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// stateDir is where hosts remember their stores: a file for each.
+var stateDir string
 
 // apiKey is a canary: it must be seen nowhere but in the Authorization header.
 const apiKey = "sk_test_canaryCanaryCanary42"
@@ -74,6 +87,9 @@ func settings(d *stripedouble.Server) config.Config {
 }
 
 func hostConfig(store storage.Adapter, s config.Config) host.Config {
+	if s.StateDir == "" {
+		s.StateDir = stateDir
+	}
 	return host.Config{
 		Settings: s, Store: store,
 		Builtins: host.Builtins{

@@ -215,6 +215,31 @@ func (p *presence) trustedSince() time.Time {
 	return p.trusted
 }
 
+// trustedSince is since when the store's clock can be trusted, for people who
+// settle items: a host without delivery looks when it is asked.
+func (h *Host) trustedSince() time.Time {
+	p := h.presence
+	if p == nil {
+		return time.Time{}
+	}
+	if at := p.trustedSince(); !at.IsZero() {
+		return at
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
+	defer cancel()
+	s, err := p.sight(ctx)
+	if err != nil {
+		p.log.WarnContext(ctx, "look at the store's clock", "error", err)
+		return h.cfg.Now().Add(outbox.ClockReach) // nothing is trusted
+	}
+	samples, err := p.store.ClockSamples(ctx)
+	if err != nil {
+		p.log.WarnContext(ctx, "read clock samples", "error", err)
+		return s.now.Add(outbox.ClockReach)
+	}
+	return outbox.TrustedSince(samples, p.bound, storage.ClockSample{Host: p.owner, BootID: p.boot, Boottime: s.at, StoreAt: s.now})
+}
+
 // gate is what one deliverer asks of a host's presence. It is used by one
 // goroutine.
 type gate struct {

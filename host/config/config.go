@@ -107,6 +107,9 @@ type Counters struct {
 	Flush Duration `yaml:"flush"`
 	// Max bounds the counters in memory.
 	Max int64 `yaml:"max"`
+	// Report is the time between two passes of the reporter, which stages what
+	// was counted since the last one for exporters.
+	Report Duration `yaml:"report"`
 }
 
 // Console configures the operator console.
@@ -137,6 +140,7 @@ func (c Config) WithDefaults() Config {
 	set(&c.Limits.RecordTimeout, Duration(15*time.Second))
 	set(&c.Counters.Flush, Duration(5*time.Second))
 	set(&c.Counters.Max, 1_000_000)
+	set(&c.Counters.Report, Duration(5*time.Minute))
 	c.Exporters = exportersWithDefaults(c.Exporters)
 	return c
 }
@@ -244,6 +248,8 @@ func (c Config) validateNumbers() error {
 		{"cap", o.Cap, 10 * time.Millisecond},
 		{"rate_limit_delay", o.RateLimitDelay, 100 * time.Millisecond},
 		{"horizon", o.Horizon, time.Second},
+		{"quiet_time", o.QuietTime, time.Second},
+		{"backward_step", o.BackwardStep, time.Second},
 	} {
 		if time.Duration(d.v) < d.min {
 			return sdk.Invalid("outbox."+d.name, "at least "+d.min.String())
@@ -264,6 +270,8 @@ func (c Config) validateNumbers() error {
 		return sdk.Invalid("limits.record_timeout", "at least 1ms")
 	case time.Duration(c.Counters.Flush) < 10*time.Millisecond:
 		return sdk.Invalid("counters.flush", "at least 10ms")
+	case time.Duration(c.Counters.Report) < time.Second:
+		return sdk.Invalid("counters.report", "at least 1s")
 	case c.Counters.Max < 1:
 		return sdk.Invalid("counters.max", "at least 1")
 	}

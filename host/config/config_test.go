@@ -97,7 +97,6 @@ func TestBadConfigurations(t *testing.T) {
 		"an unknown aggregation":         {"meters: [{feature: f, event_type: t, aggregation: mean, value: $.x}]", "meters[0].aggregation", "one of sum, count, max"},
 		"two aggregations of a feature":  {"meters: [{feature: f, event_type: t, aggregation: max, value: $.x}, {feature: f, event_type: u, aggregation: count}]", "meters[1].aggregation", "one aggregation"},
 		"a maximum that is mapped":       {"meters: [{feature: tokens, event_type: t, aggregation: max, value: $.x}]\n" + exporter("mapping: {features: {tokens: {event_name: x}}}"), "exporters[0].mapping.features.tokens", "adds up"}, // Q8
-		"a buffered feature mapped":      {"features: {tokens: {source: buffered}}\n" + exporter("mapping: {features: {tokens: {event_name: x}}}"), "exporters[0].mapping.features.tokens", "not part of this version"},
 		"a buffered feature measured":    {"features: {f: {source: buffered}}\nmeters: [{feature: f, event_type: t, aggregation: count}]", "meters[0].feature", "source events"},
 		"buckets of a buffered feature":  {"features: {f: {source: buffered, buckets: true}}", "features.f.buckets", "absent"},
 		"buckets in words":               {"features: {tokens: {buckets: yes please}}", "features.tokens.buckets", "true, false"},
@@ -111,7 +110,10 @@ func TestBadConfigurations(t *testing.T) {
 		"one meter twice":                {"meters: [{feature: f, event_type: t, aggregation: count}, {feature: f, event_type: t, aggregation: count}]", "meters[1]", "one meter"}, // Q1
 		"a feature in capitals":          {"features: {Tokens: {source: events}}", "features", "lower-case"},
 		"a source nobody knows":          {"features: {tokens: {source: kafka}}", "features.tokens.source", "events or buffered"},
-		"a cutover":                      {"features: {tokens: {cutover: '2027-01-01T00:00:00Z'}}", "features.tokens.cutover", "not part"},
+		"a cutover while buffered":       {"features: {tokens: {source: buffered, cutover: '2027-01-01T00:00:00Z'}}", "features.tokens.cutover", "absent"},
+		"a cutover without a time":       {"features: {tokens: {cutover: '2027-01-01'}}", "features.tokens.cutover", "a time such as"},
+		"reports all the time":           {"counters: {report: 10ms}", "counters.report", "at least"},
+		"no bound on steps back":         {"outbox: {backward_step: 1ms}", "outbox.backward_step", "at least"},
 		"an exporter without name":       {"exporters: [{plugin: builtin:stripe}]", "exporters[0].name", "lower-case"},
 		"an exporter with a space":       {"exporters: [{name: a b, plugin: builtin:stripe}]", "exporters[0].name", "lower-case"},
 		"an exporter without plugin":     {"exporters: [{name: a}]", "exporters[0].plugin", "reference"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/fencepost/fencepost/engine/meter"
@@ -13,8 +14,10 @@ import (
 // Feature says where a feature's usage comes from and what is kept of it.
 type Feature struct {
 	// Source is events, which is the default, or buffered.
-	Source  string `yaml:"source"`
-	Signed  bool   `yaml:"signed"` // allows negative quantities
+	Source string `yaml:"source"`
+	Signed bool   `yaml:"signed"` // allows negative quantities
+	// Cutover is when events take over from the feature's counter, an instant
+	// in RFC 3339. Empty: never.
 	Cutover string `yaml:"cutover"`
 	// Buckets is true for sums over five minutes, or a mapping whose
 	// dimensions lists the dimensions that they keep apart. Absent or false:
@@ -24,6 +27,16 @@ type Feature struct {
 
 // Buffered reports whether the feature's usage is tracked and not recorded.
 func (f Feature) Buffered() bool { return f.Source == "buffered" }
+
+// CutoverTime returns when events take over from the counter; zero: never. It is
+// meant for a feature that Validate accepts.
+func (f Feature) CutoverTime() time.Time {
+	at, err := time.Parse(time.RFC3339, f.Cutover)
+	if err != nil {
+		return time.Time{}
+	}
+	return at.UTC()
+}
 
 // maxBucketDimensions bounds how many rows an event of five minutes can lead to.
 const maxBucketDimensions = 8
@@ -82,8 +95,10 @@ func (f Feature) validate(path string) error {
 	switch {
 	case f.Source != "" && f.Source != "events" && !f.Buffered():
 		return sdk.Invalid(path+".source", "events or buffered")
-	case f.Cutover != "":
-		return unsupported(path+".cutover", "cutover is not part of this version")
+	case f.Cutover != "" && f.Buffered():
+		return sdk.Invalid(path+".cutover", "absent while the source is buffered: it says when events take over")
+	case f.Cutover != "" && f.CutoverTime().IsZero():
+		return sdk.Invalid(path+".cutover", "a time such as 2027-01-01T00:00:00Z")
 	case err != nil:
 		return err
 	case kept && f.Buffered():
@@ -114,9 +129,6 @@ func (c Config) validateFeatures(meters meter.Set) error {
 				err := unsupported(at, "a feature that adds up (sum or count), not "+string(a))
 				err.Hint = "list it under mapping.ignore"
 				return err
-			}
-			if c.Features[name].Buffered() {
-				return unsupported(at, "a feature with source events; reporting a buffered one is not part of this version")
 			}
 		}
 	}

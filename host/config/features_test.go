@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,8 +38,9 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// What is known of features may go together: a buffered one that is not
-// reported, a maximum that is ignored, a count that is mapped.
+// What is known of features may go together: a buffered one that is mapped and one
+// that is not, a maximum that is ignored, a count that is mapped, and one whose
+// events take over.
 func TestFeaturesThatGoTogether(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse([]byte(`
@@ -48,12 +50,16 @@ meters:
   - {feature: users, event_type: call, aggregation: unique, value: $.user}
 features:
   seats: {source: buffered, signed: true}
-  calls: {source: events, buckets: {dimensions: [model]}}
+  bytes: {source: buffered}
+  calls: {source: events, cutover: 2027-01-01T01:00:00+01:00, buckets: {dimensions: [model]}}
 exporters:
-  - {name: stripe, plugin: "builtin:stripe", mapping: {features: {calls: {event_name: c}}, ignore: [peak, users, seats]}}
+  - {name: stripe, plugin: "builtin:stripe", mapping: {features: {calls: {event_name: c}, bytes: {event_name: b}}, ignore: [peak, users, seats]}}
 `))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC); c.Features["calls"].CutoverTime() != want || !c.Features["seats"].CutoverTime().IsZero() {
+		t.Errorf("cutover %s", c.Features["calls"].CutoverTime())
 	}
 	if !c.Features["seats"].Buffered() || c.Features["calls"].Buffered() {
 		t.Errorf("%+v", c.Features)

@@ -1,0 +1,51 @@
+package host
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/fencepost/fencepost/host/egress"
+)
+
+// Degradation is something that is wrong and keeps nobody from recording.
+type Degradation struct {
+	// Code is one of a few words, for metrics and alerts.
+	Code string
+	// Detail is what a person should know.
+	Detail string
+}
+
+func (d Degradation) String() string { return d.Code + ": " + d.Detail }
+
+// The codes beside those that stop delivery, such as [ReasonRestorePending].
+const (
+	DegradedRouteUnserved  = "route_unserved"
+	DegradedItemsUnserved  = "items_unserved"
+	DegradedExporterPaused = "exporter_paused"
+)
+
+// Degradations lists what is wrong without keeping Record from working. // Q17a
+func (h *Host) Degradations() []Degradation {
+	reason, hint := h.blocked()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := slices.Clone(h.degraded)
+	if reason != "" {
+		list = append(list, Degradation{reason, hint})
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.down)) {
+		if egress.Elapsed() < h.down[name]+breakerShown {
+			list = append(list, Degradation{DegradedExporterPaused, "exporter " + name + " is paused: its destination cannot be reached or refuses us"})
+		}
+	}
+	return list
+}
+
+// Degraded is [Host.Degradations] as texts.
+func (h *Host) Degraded() []string {
+	var out []string
+	for _, d := range h.Degradations() {
+		out = append(out, d.String())
+	}
+	return out
+}
