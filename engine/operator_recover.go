@@ -26,36 +26,36 @@ type RecoverFilter struct {
 // RecoverPlan is a list of uncertain items for a person to decide about, and the
 // state that each had when it was made: what moved meanwhile is refused.
 type RecoverPlan struct {
-	Version int           `json:"version"`
-	MadeAt  time.Time     `json:"made_at"`
-	Items   []RecoverItem `json:"items"`
+	Version int
+	MadeAt  time.Time
+	Items   []RecoverItem
 	// Next is set where there are more items: the After of the next plan.
-	Next int64 `json:"next,omitempty"`
+	Next int64
 }
 
 // RecoverItem is one item of a plan. Whoever reviews it fills in To and what To
 // needs, and leaves To empty to leave the item alone.
 type RecoverItem struct {
-	ItemID     int64             `json:"item_id"`
-	State      storage.ItemState `json:"state"`
-	LeaseToken int64             `json:"lease_token"`
+	ItemID     int64
+	State      storage.ItemState
+	LeaseToken int64
 
-	Tenant          string     `json:"tenant"`
-	Exporter        string     `json:"exporter"`
-	Feature         string     `json:"feature"`
-	Kind            string     `json:"kind"`
-	Subject         string     `json:"subject"`
-	Identifier      string     `json:"identifier"`
-	Attempts        int        `json:"attempts"`
-	LastError       string     `json:"last_error,omitempty"`
-	UnresolvedSince *time.Time `json:"unresolved_since,omitempty"`
+	Tenant          string
+	Exporter        string
+	Feature         string
+	Kind            string
+	Subject         string
+	Identifier      string
+	Attempts        int
+	LastError       string
+	UnresolvedSince *time.Time
 	// May lists what the item could be resolved to when the plan was made.
-	May []storage.ItemState `json:"may"`
+	May []storage.ItemState
 
-	To          storage.ItemState `json:"to"`
-	Evidence    *Evidence         `json:"evidence,omitempty"`
-	ProviderRef string            `json:"provider_ref,omitempty"`
-	More        int               `json:"attempts_more,omitempty"`
+	To          storage.ItemState
+	Evidence    *Evidence
+	ProviderRef string
+	More        int
 }
 
 // Recovered answers one item of a plan.

@@ -215,7 +215,7 @@ func TestRequeueWithACustomer(t *testing.T) {
 		d.deliver()
 		items = d.want("accepted", "accepted")
 		if len(d.sent) != 2 || d.sent[0].Kind != "event" || d.sent[1].Kind != "correction" || d.sent[1].Customer != "cus_1" || d.sent[1].Value != "-10" ||
-			d.sent[1].Corrects.Identifier != outbox.IdentifierOf(items[0].Digest) || items[1].Method != string(d.sent[1].Corrects.Method) {
+			d.sent[1].Corrects.Identifier != outbox.IdentifierOf(items[0].Digest) || items[1].Method != "cancel" || d.sent[1].Corrects.Method != exporter.CorrectCancel || d.sent[1].Covers != d.sent[0].Identifier {
 			d.t.Errorf("%+v", d.sent)
 		}
 		d.log(storage.ActionRequeue)

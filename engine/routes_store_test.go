@@ -227,6 +227,24 @@ func TestCorrectionBesideABackfill(t *testing.T) {
 	})
 }
 
+// Q18: an original that is taken between the reading and the writing of its
+// correction leaves nothing to wait for: the correction is computed anew.
+func TestCorrectionBesideADelivery(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		racing := &during{backend: d.st, SubscriptionStore: d.st.(storage.SubscriptionStore), before: d.deliver}
+		if _, err := over(d.t, racing).Correct(d.t.Context(), take("cor_1", "4")); err != nil {
+			d.t.Fatal(err)
+		}
+		d.want("accepted", "pending")
+		d.deliver()
+		d.want("accepted", "accepted")
+	})
+}
+
 // Q20: the stretch of a window that is given up is accounted for, and the
 // reporting of its counter goes on.
 func TestWindowsHaveADisposition(t *testing.T) {

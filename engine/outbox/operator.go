@@ -68,10 +68,10 @@ const (
 // Evidence is what is known of an item beside what the host saw itself. A search
 // that found nothing is none: a provider may show late what it took. // Q23
 type Evidence struct {
-	Kind    string  `json:"kind"`             // provider or asserted
-	Source  string  `json:"source,omitempty"` // of kind provider
-	Finding Finding `json:"finding"`
-	Text    string  `json:"text"` // 1 to 1000 characters
+	Kind    string // provider or asserted
+	Source  string // of kind provider
+	Finding Finding
+	Text    string // 1 to 1000 characters
 }
 
 // Check fails with tag invalid, naming the field and the rule. admissible are the

@@ -129,9 +129,10 @@ func (s Surroundings) route(i storage.Item, feature string) (own, now storage.Ro
 func (s Surroundings) same(d storage.ItemDetail, q Requeue, r storage.Route, a Act) (Requeued, error) {
 	i := d.Item
 	customer := i.Customer
-	if customer == "" {
-		customer = s.Customers[r.Exporter]
+	if s.Original != nil {
+		customer = first(customer, s.Original.Customer)
 	}
+	customer = first(customer, s.Customers[r.Exporter])
 	manifest, known := s.Manifests[r.Exporter]
 	if !known {
 		manifest = unlimited()
@@ -190,9 +191,6 @@ func (s Surroundings) complete(set storage.Change) []storage.Transition {
 func (s Surroundings) reread(d storage.ItemDetail, m exporter.Manifest, known bool, customer string) (exporter.Item, Reason) {
 	c := claimedOf(d)
 	c.Customer = customer
-	if d.Item.Identity.SubjectKind == storage.SubjectCorrection && c.Customer == "" && s.Original != nil {
-		c.Customer = s.Original.Customer
-	}
 	if d.Item.Identity.SubjectKind == storage.SubjectEvent && s.Reason != ReasonNone {
 		return exporter.Item{}, s.Reason
 	}

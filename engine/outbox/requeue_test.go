@@ -227,12 +227,13 @@ func TestRequeueOfACorrection(t *testing.T) {
 		later    time.Duration
 		want     string
 	}{
-		"charged":            {},
-		"not charged":        {original: func(i *storage.Item) { i.State = storage.Rejected }, want: "original_not_charged"},
-		"still disputed":     {original: func(i *storage.Item) { i.Disputed = "x" }, want: "original_disputed"},
-		"too late":           {later: 40 * 24 * time.Hour, want: "correction_late"},
-		"late cancel":        {own: func(i *storage.Item) { i.Method = "cancel" }, later: 30 * time.Hour, want: "correction_late"},
-		"dispute was lifted": {own: func(i *storage.Item) { i.Disputed, i.QuarantineReason = "x", "original_disputed" }},
+		"charged":                  {},
+		"not charged":              {original: func(i *storage.Item) { i.State = storage.Rejected }, want: "original_not_charged"},
+		"still disputed":           {original: func(i *storage.Item) { i.Disputed = "x" }, want: "original_disputed"},
+		"too late":                 {later: 40 * 24 * time.Hour, want: "correction_late"},
+		"late cancel":              {own: func(i *storage.Item) { i.Method = "cancel" }, later: 30 * time.Hour, want: "correction_late"},
+		"customer of its original": {own: func(i *storage.Item) { i.Customer = "" }},
+		"dispute was lifted":       {own: func(i *storage.Item) { i.Disputed, i.QuarantineReason = "x", "original_disputed" }},
 	} {
 		now := noon
 		store := newModelStore(func() time.Time { return now })
@@ -266,6 +267,8 @@ func TestRequeueOfACorrection(t *testing.T) {
 		}
 		if got := store.row(id); got.State != storage.Pending || got.Disputed != "" || got.QuarantineReason != "" {
 			t.Errorf("%s: %+v", name, got)
+		} else if got.Customer != o.Customer {
+			t.Errorf("%s: customer %q", name, got.Customer)
 		}
 		delete(s.Manifests, "double") // this host does not run it
 		if _, err := PlanRequeue(d, Requeue{}, s, anna); err != nil {
