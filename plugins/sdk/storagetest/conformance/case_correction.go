@@ -72,6 +72,7 @@ func (r *run) refuses(req storage.CorrectRequest, reason string) {
 func correctionCases() []Case {
 	needs := corrective()
 	return []Case{
+		define("correction/listed", "B23", needs, correctionsListed),
 		define("correction/reduces", "B23 B31 B-T5", needs, correctionReduces),
 		define("correction/full-reversal", "Q8 B31", needs, fullReversal),
 		define("correction/duplicate-before-bound", "B26", needs, duplicateBeforeBound),

@@ -76,17 +76,8 @@ func dependencyMoved(r *run) {
 		if res.Stale == nil || !res.Stale.Items || res.Stale.Routes || res.Outcome != "" {
 			r.errorf("%s: %s, want stale items", name, text(res))
 		}
-		f := usage(t, "f", "1")
-		n = r.item(&f, route)
-		n.DependsOn = d
-		recorded, err := r.eventStore().RecordEvents(r.ctx, r.request([]storage.Unit{{Entries: []storage.Entry{entry(f, n)}}}, storage.Atomic))
-		r.must("record", err)
-		if recorded.Stale == nil || !recorded.Stale.Items {
-			r.errorf("%s: %s, want stale items", name, text(recorded))
-		}
 	}
 	r.absent("after stale items", t, "c")
-	r.absent("after stale items", t, "f")
 	r.totalIs("after stale items", t, "10", 1, 1)
 	r.same("items", len(r.items(storage.ItemQuery{Tenant: t})), 1)
 	it := r.takeBack(&e, "c", &now, nil)
