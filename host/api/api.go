@@ -71,6 +71,7 @@ func New(cfg Config) http.Handler {
 	s := &server{cfg: cfg, mux: mux}
 	mux.HandleFunc("POST /v1/events", s.postEvents)
 	mux.HandleFunc("POST /v1/corrections", s.postCorrections)
+	mux.HandleFunc("GET /v1/corrections", s.listCorrections)
 	mux.HandleFunc("GET /v1/events", s.listEvents)
 	mux.HandleFunc("GET /v1/events/{id...}", s.getEvent)
 	mux.HandleFunc("GET /v1/usage", s.usage)

@@ -138,3 +138,33 @@ func correctionResult(index int, id string, res engine.CorrectionResult, err err
 	}
 	return out
 }
+
+// listCorrections answers a page of the corrections of one event.
+func (s *server) listCorrections(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "tenant", "event", "after", "limit")
+	key := storage.EventKey{Tenant: q.text("tenant"), EventID: q.text("event")}
+	after, limit := q.number("after", 0, 0, maxCursor), int(q.number("limit", 100, 1, 1000))
+	err := q.err
+	for _, must := range []struct{ name, value string }{{"tenant", key.Tenant}, {"event", key.EventID}} {
+		if err == nil && must.value == "" {
+			err = sdk.Invalid(must.name, "required")
+		}
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	page, err := s.cfg.Engine.Corrections(r.Context(), key, after, limit)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	out := Page[EventView]{Data: []EventView{}}
+	for _, e := range page.Events {
+		out.Data = append(out.Data, eventView(e))
+	}
+	if page.More {
+		out.Next = strconv.FormatInt(page.Next, 10)
+	}
+	writeJSON(w, http.StatusOK, out)
+}

@@ -189,3 +189,41 @@ func TestCorrectionsThatAreNotTaken(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// The corrections of one event, in the order of recording and in pages; of
+// another tenant's event of the same id nothing.
+func TestListCorrections(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.recorded(s.post(plainJSON, "["+plain("a/1", "10")+","+plain("b", "3")+"]"), http.StatusOK)
+	_, outcomes := s.corrected(s.correct(`[{"id":"c1","tenant":"acme","event_id":"a/1","quantity":"2.5"},
+		{"id":"d1","tenant":"acme","event_id":"b","quantity":1},{"id":"c2","tenant":"acme","event_id":"a/1","remaining":true}]`), http.StatusOK)
+	if outcomes != "inserted inserted inserted" {
+		t.Fatal(outcomes)
+	}
+	list := func(query string) (ids []string, next string) {
+		t.Helper()
+		var page api.Page[api.EventView]
+		s.into(s.call(http.MethodGet, "/v1/corrections?"+query, ""), http.StatusOK, &page)
+		for _, e := range page.Data {
+			ids = append(ids, e.ID+" "+e.Quantity)
+		}
+		return ids, page.Next
+	}
+	ids, next := list("tenant=acme&event=a%2F1&limit=1")
+	if strings.Join(ids, ",") != "c1 2.5" || next == "" {
+		t.Errorf("first page %v, next %q", ids, next)
+	}
+	ids, next = list("tenant=acme&event=a%2F1&limit=1&after=" + next)
+	if strings.Join(ids, ",") != "c2 7.5" || next != "" {
+		t.Errorf("second page %v, next %q", ids, next)
+	}
+	if ids, _ = list("tenant=globex&event=a%2F1"); len(ids) != 0 {
+		t.Errorf("another tenant's: %v", ids)
+	}
+	for _, query := range []string{"", "tenant=acme", "event=a", "tenant=acme&event=a&limit=0", "tenant=acme&event=a&more=1"} {
+		if a := s.call(http.MethodGet, "/v1/corrections?"+query, ""); a.status != http.StatusBadRequest {
+			t.Errorf("%q: status %d", query, a.status)
+		}
+	}
+}

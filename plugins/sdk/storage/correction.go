@@ -16,6 +16,16 @@ type CorrectionStore interface {
 	RecordCorrection(ctx context.Context, req CorrectRequest) (CorrectResult, error)
 }
 
+// CorrectionLister is a part of corrections that an adapter may lack: a caller
+// asks for it by type assertion.
+type CorrectionLister interface {
+	// ListCorrections returns a page of the corrections of one event, at most
+	// limit (1 to 1000) of those with a seq above after, in the order of their
+	// seq. Of an event that has none, or is not known, it is empty. One that
+	// commits later may have a lower seq than one that was listed.
+	ListCorrections(ctx context.Context, original EventKey, after int64, limit int) (EventPage, error)
+}
+
 // Correctable is an event that may be corrected.
 type Correctable struct {
 	Original Event

@@ -66,6 +66,7 @@ const (
 	qTotalsFeature
 	qEventsAfter
 	qEventsAfterFiltered
+	qCorrectionsOf
 
 	qWatermark
 	qProjectionState

@@ -56,6 +56,7 @@ var queryFiles = [numQueries]string{
 	qTotalsFeature:       "totals_feature",
 	qEventsAfter:         "events_after",
 	qEventsAfterFiltered: "events_after_filtered",
+	qCorrectionsOf:       "corrections_of",
 
 	qWatermark:          "watermark",
 	qProjectionState:    "projection_state",
