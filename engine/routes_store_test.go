@@ -206,6 +206,31 @@ func TestBackfillSkips(t *testing.T) {
 	})
 }
 
+// Q4: what was made under an exporter's old name was made under its new one.
+func TestBackfillAfterARename(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"other": "x"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		if _, err := d.RenameRoute(d.t.Context(), "stripe", "billing", anna); err != nil {
+			d.t.Fatal(err)
+		}
+		d.apply(as("billing", plan(map[string]string{"tokens": "llm"})))
+		if made, _, skipped := d.fill(engine.Backfill{Exporter: "billing"}); made != 0 || skipped != 1 {
+			d.t.Errorf("made %d, skipped %d", made, skipped)
+		}
+		// It is requeued under the new name instead.
+		got, err := d.Requeue(d.t.Context(), d.items()[0].ItemID, engine.Requeue{}, anna)
+		if err != nil || !got.Superseded {
+			d.t.Fatalf("%+v, %v", got, err)
+		}
+		if items := d.want("quarantined feature_unmapped superseded", "pending"); items[1].Identity.Exporter != "billing" || items[1].Customer != "cus_1" {
+			d.t.Errorf("%+v", items[1])
+		}
+	}, known)
+}
+
 // A correction that is computed while its original has no item, and written after
 // a backfill made one, would leave the provider without the credit: it is
 // computed anew.
@@ -255,11 +280,21 @@ func TestWindowsHaveADisposition(t *testing.T) {
 		if _, err := d.Abandon(d.t.Context(), item, engine.Abandonment{}, anna); !errors.Is(err, sdk.ErrInvalid) {
 			d.t.Errorf("%v", err)
 		}
-		for range 2 { // the second finds it done
-			_, err := d.Abandon(d.t.Context(), item, engine.Abandonment{Disposition: storage.WindowWrittenOff}, anna)
-			if bound := theBound(d); bound.StagedTo != nil || bound.Acked.String() != "5" {
-				d.t.Errorf("%+v, %v", bound, err)
-			}
+		// The program dies between the two writes: the item is settled, the
+		// stretch is not.
+		if done, err := d.st.Transition(d.t.Context(), []storage.Transition{{
+			ItemID: item, Expect: storage.Expect{State: storage.Quarantined}, Set: storage.Change{State: storage.Quarantined, Settled: new(true)},
+		}}); err != nil || done[0].Rows != 1 {
+			d.t.Fatalf("%+v, %v", done, err)
+		}
+		if _, err := d.Abandon(d.t.Context(), item, engine.Abandonment{Disposition: storage.WindowWrittenOff}, anna); err != nil {
+			d.t.Error(err)
+		}
+		if bound := theBound(d); bound.StagedTo != nil || bound.Acked.String() != "5" {
+			d.t.Errorf("%+v", bound)
+		}
+		if _, err := d.Abandon(d.t.Context(), item, engine.Abandonment{Disposition: storage.WindowRestage}, anna); !errors.Is(err, outbox.ErrExpectedStateMismatch) {
+			d.t.Errorf("again: %v", err)
 		}
 		if i := d.want("quarantined no_customer")[0]; i.SettledAt.IsZero() {
 			d.t.Errorf("%+v", i)
