@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -150,7 +151,7 @@ func (f *filling) closing(ctx context.Context) error {
 func (f *filling) action() *storage.Action {
 	return &storage.Action{
 		Kind: storage.ActionBackfill, Actor: f.act.Actor, Reason: f.act.Reason,
-		Detail: detail(map[string]string{"exporter": f.ask.Exporter, "feature": f.ask.Feature, "tenant": f.ask.Tenant, "after": fmt.Sprint(f.ask.After)}),
+		Detail: detail(map[string]string{"exporter": f.ask.Exporter, "feature": f.ask.Feature, "tenant": f.ask.Tenant, "after": strconv.FormatInt(f.ask.After, 10)}),
 	}
 }
 

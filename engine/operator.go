@@ -69,8 +69,17 @@ func (e *Engine) Resolve(ctx context.Context, id int64, r Resolution, a Act) (Se
 }
 
 // AddEvidence stores what is known of an item beside its state, which never
-// changes by that. Errors are those of [Engine.Resolve].
+// changes by that. Evidence of the provider that is stored already is left alone:
+// a message that comes again says nothing new, also after somebody withdrew what
+// it said. Errors are those of [Engine.Resolve].
 func (e *Engine) AddEvidence(ctx context.Context, id int64, ev Evidence, a Act) (Settled, error) {
+	d, err := e.Item(ctx, id)
+	if err != nil {
+		return Settled{}, err
+	}
+	if outbox.Attested(d, ev) {
+		return Settled{ItemID: id, From: d.Item.State, To: d.Item.State, DryRun: a.DryRun}, nil
+	}
 	return e.settle(ctx, id, a, func(d storage.ItemDetail) (storage.Transition, error) {
 		s, _ := e.standing(ctx, d.Item)
 		return outbox.Attest(d.Item, ev, s, a)

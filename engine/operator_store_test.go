@@ -372,6 +372,39 @@ func TestDisputedOriginal(t *testing.T) {
 	})
 }
 
+// O12, O25: a message of the provider that comes again disputes nothing again, also
+// after somebody withdrew what it said.
+func TestEvidenceThatComesAgain(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.deliver()
+		id := d.want("accepted")[0].ItemID
+		report := engine.Evidence{Kind: outbox.EvidenceProvider, Source: outbox.SourceErrorReport, Finding: outbox.FoundRefused, Text: "evt_1: no_meter_found"}
+		add := func(ev engine.Evidence) {
+			if _, err := d.AddEvidence(d.t.Context(), id, ev, anna); err != nil {
+				d.t.Fatal(err)
+			}
+		}
+		add(report)
+		add(report)
+		d.want("accepted disputed")
+		add(*asserted(outbox.FoundTaken))
+		add(report)
+		d.want("accepted")
+		report.Text = "evt_2: no_meter_found"
+		add(report)
+		d.want("accepted disputed")
+		d.log(storage.ActionEvidence, storage.ActionEvidence, storage.ActionEvidence)
+	}, func(c *engine.Config) {
+		m := manifest()
+		m.ReadBack.Evidence = []string{outbox.SourceErrorReport}
+		c.Manifests = map[string]exporter.Manifest{"stripe": m}
+	})
+}
+
 // What does not exist is not found, in every command.
 func TestSettlingWhatIsNotThere(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -175,6 +176,13 @@ func (b Abandonment) check(item storage.Item, a Act) error {
 		return refusal("not_refused", "restage is for a window that was definitely not taken", "write it off, or resolve it first")
 	}
 	return a.Check()
+}
+
+// Attested reports whether evidence of the provider is stored already.
+func Attested(d storage.ItemDetail, e Evidence) bool {
+	return e.Kind == EvidenceProvider && slices.ContainsFunc(d.Actions, func(a storage.Action) bool {
+		return a.Kind == storage.ActionEvidence && a.EvidenceKind == e.Kind && a.Evidence == e.Text && found(a) == e.Finding
+	})
 }
 
 // Attest stores evidence beside an item. It never changes the state. Evidence
