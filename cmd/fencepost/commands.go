@@ -25,7 +25,7 @@ func finishTree(root *cobra.Command) {
 }
 
 func finishGroups(c *cobra.Command) {
-	if c.HasSubCommands() {
+	if c.HasSubCommands() && !c.Runnable() {
 		c.Args = cobra.ArbitraryArgs
 		c.RunE = runGroup
 		c.SuggestionsMinimumDistance = 2

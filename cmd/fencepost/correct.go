@@ -49,6 +49,7 @@ func correctCommand(a *app) *cobra.Command {
 	fl.StringVar(&f.source, "source", "", "source, if the event is a CloudEvent (with --feature)")
 	fl.StringVar(&f.feature, "feature", "", "feature that the CloudEvent fed")
 	required(cmd, "tenant", "id")
+	cmd.AddCommand(correctList(a))
 	return cmd
 }
 
@@ -154,4 +155,37 @@ func (a *app) correct(cmd *cobra.Command, args []string, f correctFlags) error {
 		}
 		return a.print(l)
 	})
+}
+
+// correctList lists what was taken back of one event.
+func correctList(a *app) *cobra.Command {
+	params := map[string]*string{}
+	limit := 100
+	cmd := &cobra.Command{
+		Use: "list EVENT_ID", Short: "List the corrections of one event", Args: oneArg("EVENT_ID"),
+		Example: "  fencepost correct list req_1 --tenant acme",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			params["event"] = &args[0]
+			return a.withAPI(cmd, func(c *client) error {
+				events, more, err := pages[api.EventView](cmd.Context(), c, "/v1/corrections", params, limit)
+				if err != nil {
+					return err
+				}
+				l := listing{columns: []string{"SEQ", "RECORDED", "QUANTITY", "EFFECT", "ID"}, data: api.Page[api.EventView]{Data: events, Next: more}}
+				for _, e := range events {
+					l.rows = append(l.rows, []string{e.Seq, e.RecordedAt, e.Quantity, e.Effect, e.ID})
+					l.items = append(l.items, e)
+				}
+				return a.printMore(l, more)
+			})
+		},
+	}
+	params["tenant"] = cmd.Flags().String("tenant", "", "tenant (required)")
+	params["after"] = cmd.Flags().String("after", "", "only corrections after this seq")
+	cmd.Flags().IntVar(&limit, "limit", limit, "at most this many corrections")
+	required(cmd, "tenant")
+	return cmd
 }
