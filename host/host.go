@@ -235,7 +235,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 		Recovery: engine.Recovery{
 			QuietTime: time.Duration(s.Outbox.QuietTime), Horizon: time.Duration(s.Outbox.Horizon), TrustedSince: h.trustedSince,
 		},
-		Now:    h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(),
+		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(),
 	}
 	for name, f := range s.Features {
 		dimensions, kept := f.BucketDimensions()
