@@ -334,7 +334,7 @@ func (c *corrector) items(ctx context.Context) error {
 }
 
 // counted adds what the correction and its replacement do to counters that own
-// their periods: after the totals and buckets, in the order of keys. // Q21
+// their periods: after the totals and buckets, in the order of keys (Q21).
 func (c *corrector) counted(ctx context.Context) error {
 	var deltas []storage.Counter
 	if o := &c.original; c.req.Counted {

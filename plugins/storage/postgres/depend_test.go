@@ -71,7 +71,7 @@ func TestTransitionBehindACorrection(t *testing.T) {
 		}
 		rows <- res[0].Rows
 	}()
-	blocks(t, o.Adapter, int32(tx.Conn().PgConn().PID()))
+	blocks(t, o.Adapter, sessionOf(t, tx))
 	must(t, tx.Commit(t.Context()))
 	if n := <-rows; n != 1 {
 		t.Fatalf("%d rows", n)
@@ -104,7 +104,7 @@ func TestCorrectionBehindATransition(t *testing.T) {
 		}
 		answers <- res
 	}()
-	blocks(t, o.Adapter, int32(tx.Conn().PgConn().PID()))
+	blocks(t, o.Adapter, sessionOf(t, tx))
 	must(t, tx.Commit(t.Context()))
 	if res := <-answers; res.Stale == nil || !res.Stale.Items {
 		t.Fatalf("answer %+v, want stale items", res)
@@ -230,4 +230,11 @@ func TestClaimTrustsNoClock(t *testing.T) {
 	if it := o.load(1).Item; it.State != storage.Uncertain {
 		t.Errorf("%+v", it)
 	}
+}
+
+// sessionOf is the server's session of a transaction, also behind a pooler.
+func sessionOf(t *testing.T, tx pgx.Tx) (pid int32) {
+	t.Helper()
+	must(t, tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
+	return pid
 }

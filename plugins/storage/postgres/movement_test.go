@@ -41,7 +41,7 @@ func TestOperatorExpects(t *testing.T) {
 		"within":             {storage.Expect{Within: new(70 * time.Minute)}, 1},
 		"not within":         {storage.Expect{Within: new(50 * time.Second)}, 0},
 		"trusted":            {storage.Expect{TrustedSince: new(time.Now().Add(-2 * time.Hour))}, 1},
-		"not trusted":        {storage.Expect{TrustedSince: new(time.Now())}, 0},
+		"not trusted":        {storage.Expect{TrustedSince: new(time.Now().Add(time.Hour))}, 0},
 		"all":                {storage.Expect{Settled: &no, Attempts: new(1), QuietFor: new(time.Second), Within: new(2 * time.Hour)}, 1},
 		"all but the last":   {storage.Expect{Settled: &no, Attempts: new(1), QuietFor: new(time.Second), Within: new(time.Second)}, 0},
 		"nothing of its own": {storage.Expect{}, 1},

@@ -20,7 +20,7 @@ func counts(req storage.RecordRequest) bool {
 }
 
 // count adds the events that the statement inserted to the counters that own
-// their periods: after all totals and buckets, in the order of keys. // Q21
+// their periods: after all totals and buckets, in the order of keys (Q21).
 func (r *recorder) count(ctx context.Context, t *tx) error {
 	var deltas []storage.Counter
 	for _, ord := range r.answer.inserted {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,14 +41,14 @@ func TestManyHostsStageOneWindow(t *testing.T) {
 	must(t, err)
 	from := "0"
 	for round := 1; round <= 5; round++ {
-		to := fmt.Sprint(round * 10)
+		to := strconv.Itoa(round * 10)
 		var staged atomic.Int64
 		var won storage.WindowResult
 		var wg sync.WaitGroup
 		for n := range 6 {
 			wg.Go(func() {
 				// Each host read another counter value.
-				w := windowOn(o.route, set.Revision, from, fmt.Sprint(round*10+n))
+				w := windowOn(o.route, set.Revision, from, strconv.Itoa(round*10+n))
 				if n == 0 {
 					w = windowOn(o.route, set.Revision, from, to)
 				}

@@ -62,7 +62,7 @@ func itemSums(ctx context.Context, t *tx, q *storage.SumQuery, f sumFilter) ([]s
 
 // ConfirmSum confirms the accepted items of one sum; see
 // [storage.ReconcileStore]. The items are held before they are added up: what is
-// compared is what is confirmed. // Q24
+// compared is what is confirmed (Q24).
 func (a *Adapter) ConfirmSum(ctx context.Context, req storage.SumConfirm) (confirmed int64, err error) {
 	const op = "confirm a sum"
 	if err := checkAction(req.Action); err != nil {
