@@ -191,6 +191,10 @@ func TestTrackUntilTheCutover(t *testing.T) { //nolint:paralleltest // in both
 		if got := f.counterOf("acme", newYear.AddDate(0, -1, 0)); got != "3" {
 			t.Errorf("counter %s, want 3", got)
 		}
+		// What was recorded into the counter is not told twice.
+		if got, want := usageText(f.usage(engine.UsageQuery{Tenant: "acme", Feature: "tokens"})), "12-01T00:00 1/1\n12-01T00:00 2/null"; got != want {
+			t.Errorf("usage %s, want %s", got, want)
+		}
 	})
 	f := open(t, after, clockAt(newYear))
 	err := f.Track(t.Context(), "acme", "tokens", decimal.One)

@@ -25,6 +25,7 @@ func (e *Engine) usageByPeriod(ctx context.Context, q UsageQuery) ([]UsageRow, e
 	if err != nil {
 		return nil, fmt.Errorf("load totals: %w", err)
 	}
+	recorded := totals
 	var rows []UsageRow
 	for len(totals) > 0 {
 		n := slices.IndexFunc(totals, func(t storage.Total) bool { return t.Feature != totals[0].Feature })
@@ -40,7 +41,7 @@ func (e *Engine) usageByPeriod(ctx context.Context, q UsageQuery) ([]UsageRow, e
 		}
 		rows, totals = append(rows, some...), totals[n:]
 	}
-	buffered, err := e.bufferedPeriods(ctx, q)
+	buffered, err := e.bufferedPeriods(ctx, q, recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (e *Engine) aggregatePeriods(ctx context.Context, q UsageQuery, totals []st
 // bufferedPeriods answers for what was tracked: what the store holds, and beside
 // it what this host still holds. A feature that is not buffered by this host's
 // configuration may be by another's, or have been.
-func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow, error) {
+func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery, recorded []storage.Total) ([]UsageRow, error) {
 	buffered := q.Feature != "" && e.cfg.feature(q.Feature).Buffered
 	store, err := need[storage.CounterStore](e.cfg.Store, storage.Counters)
 	switch {
@@ -178,6 +179,9 @@ func (e *Engine) bufferedPeriods(ctx context.Context, q UsageQuery) ([]UsageRow,
 				})
 			}
 		}
+	}
+	if rows, err = e.trackedOnly(ctx, rows, recorded); err != nil {
+		return nil, err
 	}
 	if q.Feature != "" && !buffered && e.onlySums(q) != nil {
 		return nil, e.besideEvents(q, rows)

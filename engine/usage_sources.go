@@ -82,6 +82,29 @@ func (e *Engine) withTracked(ctx context.Context, q UsageQuery, edges []time.Tim
 	return rows, nil
 }
 
+// trackedOnly takes from counters what was recorded into them: in a period that
+// the counter reports, recording adds to it, and the events answer for that. // Q21
+func (e *Engine) trackedOnly(ctx context.Context, rows []UsageRow, recorded []storage.Total) ([]UsageRow, error) {
+	for _, t := range recorded {
+		at := slices.IndexFunc(rows, func(r UsageRow) bool { return r.Feature == t.Feature && r.From.Equal(t.PeriodStart) })
+		if at < 0 {
+			continue
+		}
+		counted, err := e.counterOwns(ctx, t.Tenant, t.Feature, t.PeriodStart)
+		switch {
+		case err != nil:
+			return nil, err
+		case !counted:
+			continue
+		}
+		rest := rows[at].Value.Sub(t.Quantity)
+		if rows[at].Value = &rest; rest.IsZero() {
+			rows = slices.Delete(rows, at, at+1)
+		}
+	}
+	return rows, nil
+}
+
 // partlyTracked refuses what counters cannot tell of a feature that has events
 // now, and was buffered.
 func partlyTracked() error {
