@@ -43,7 +43,8 @@ func useAPI(c *client, err error, f func(*client) error) error {
 
 func outboxCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "outbox", Short: "What is reported to providers, and where it stands"}
-	cmd.AddCommand(outboxList(a), outboxGet(a), outboxStats(a))
+	cmd.AddCommand(outboxList(a), outboxGet(a), outboxStats(a), outboxActions(a), outboxResolve(a), outboxRequeue(a),
+		outboxAbandon(a), outboxEvidence(a), outboxBackfill(a), outboxRoute(a))
 	return cmd
 }
 
@@ -82,8 +83,19 @@ func outboxList(a *app) *cobra.Command {
 	for name, usage := range map[string]string{
 		"state": "only this state", "tenant": "only this tenant", "exporter": "only this exporter", "feature": "only this feature",
 		"reason": "only this reason of quarantine", "subject_ref": "only items of this event", "after": "only items after this id",
+		"account": "only this account", "mode": "test or live: only this mode",
+		"unconfirmed": "only accepted items that are not confirmed after this time, such as 24h",
 	} {
 		params[name] = cmd.Flags().String(flagName(name), "", usage)
+	}
+	open := cmd.Flags().Bool("open", false, "only items that nobody has settled")
+	disputed := cmd.Flags().Bool("disputed", false, "only items with evidence against them")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		for name, set := range map[string]bool{"open": *open, "disputed": *disputed} {
+			if value := strconv.FormatBool(set); set {
+				params[name] = &value
+			}
+		}
 	}
 	cmd.Flags().IntVar(&limit, "limit", limit, "at most this many items")
 	return cmd
@@ -128,10 +140,17 @@ func outboxGet(a *app) *cobra.Command {
 					{"provider ref", text(it.ProviderRef)},
 					{"reason", reason(it)},
 					{"last error", lastError(it)},
+					{"disputed", text(it.Disputed)},
+					{"settled", text(it.SettledAt)},
+					{"lease token", strconv.FormatInt(it.LeaseToken, 10)},
+					{"depends on", text(it.DependsOn)},
 					{"payload", string(it.Payload)},
 				}
 				for i, at := range it.AttemptsLog {
 					l.rows = append(l.rows, []string{"attempt " + strconv.Itoa(i+1), attemptLine(at)})
+				}
+				for _, x := range it.Actions {
+					l.rows = append(l.rows, []string{string(x.Kind), fmt.Sprintf("%s %s: %s", x.At, x.Actor, x.Reason)})
 				}
 				return a.print(l)
 			})
