@@ -166,6 +166,7 @@ func (h *Host) reconcileExporter(ctx context.Context, x *exporterRuntime, now ti
 	if all {
 		recent = now.UTC().Add(-reconcileAllBack).Truncate(reconcileStep)
 	}
+	var differing int64
 	for _, r := range []reconcile.Request{
 		{From: from, To: recent, Unconfirmed: true}, {From: recent, To: to},
 	} {
@@ -178,9 +179,39 @@ func (h *Host) reconcileExporter(ctx context.Context, x *exporterRuntime, now ti
 		if err != nil || done.Differing > 0 || done.Error != "" {
 			level = h.cfg.Logger.WarnContext
 		}
+		differing += done.Differing
 		if ctx.Err() == nil {
 			level(ctx, "reconciled", "exporter", x.settings.Name, "run", done.ID, "lines", done.Lines, "differing", done.Differing,
 				"confirmed", done.Confirmed, "unanswered", done.Error, "error", err)
 		}
 	}
+	if ctx.Err() == nil {
+		h.metrics.Reconciled(x.settings.Name, differing, h.unconfirmed(ctx, x))
+	}
+}
+
+// unconfirmedMax bounds what is counted: more is as bad.
+const unconfirmedMax = 100_000
+
+// unconfirmed counts what a comparison should have confirmed by now: what was
+// accepted two comparisons ago, and is old enough for the provider to show it.
+func (h *Host) unconfirmed(ctx context.Context, x *exporterRuntime) (n int64) {
+	items, _ := h.store.(storage.OutboxStore)
+	q := storage.ItemQuery{
+		Exporter: x.settings.Name, Account: x.settings.Account, Mode: x.settings.Mode, Limit: 1000,
+		Unconfirmed: 2*x.manifest.ReadBack.Lag + 2*reconcileEvery,
+	}
+	for n < unconfirmedMax {
+		page, err := items.ListItems(ctx, q)
+		if err != nil {
+			h.cfg.Logger.WarnContext(ctx, "count what is unconfirmed", "exporter", x.settings.Name, "error", err)
+			return n
+		}
+		n += int64(len(page.Items))
+		if !page.More || len(page.Items) == 0 {
+			return n
+		}
+		q.After = page.Next
+	}
+	return n
 }

@@ -108,12 +108,14 @@ func Run(ctx context.Context, c Config, r Request) (storage.Reconciliation, erro
 		run.stored.Error = message(err.Error())
 	}
 	run.stored.FinishedAt = c.now()
-	// The run's end is stored also if ctx ended: it was broken off.
+	// The run's end is stored also if ctx ended: it was broken off. Lines that
+	// were compared and not yet stored go with it.
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if saveErr := c.Store.SaveReconciliation(ending, run.stored); saveErr != nil && err == nil {
 		err = fmt.Errorf("save the run: %w", saveErr)
 	}
+	run.stored.NewLines = nil
 	return run.stored, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	"github.com/fencepost/fencepost/plugins/sdk/fault"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -149,8 +150,14 @@ func (g *group) settled() bool {
 
 // ask compares a batch of groups and stores their lines.
 func (r *run) ask(ctx context.Context, groups []group) error {
+	if err := fault.Point(ctx, "k1"); err != nil {
+		return err
+	}
 	answers, err := r.probe(ctx, groups)
 	if err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "k2"); err != nil {
 		return err
 	}
 	r.stored.NewLines = nil
@@ -165,6 +172,9 @@ func (r *run) ask(ctx context.Context, groups []group) error {
 		if line.Difference != nil && !line.Difference.IsZero() {
 			r.stored.Differing++
 		}
+	}
+	if err := fault.Point(ctx, "k3"); err != nil {
+		return err
 	}
 	err = r.Store.SaveReconciliation(ctx, r.stored)
 	r.stored.NewLines = nil
