@@ -54,6 +54,32 @@ func TestPlans(t *testing.T) {
 			"u": key + " (item = ANY (ARRAY[l.item]))",
 			"i": items + " (item = m_1.item)",
 		}},
+		{qMoveFull, `ARRAY[1,2,3]::bigint[], ARRAY['leased','leased','pending'], ARRAY[1,1,NULL]::bigint[], ARRAY[NULL,'m1',NULL],
+  ARRAY[NULL,true,false], ARRAY['accepted','accepted','accepted'], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL`, map[string]string{
+			"o": key + " (item = ANY (ARRAY[m_1.item]))",
+			"u": key + " (item = ANY (ARRAY[l.item]))",
+			"i": items + " (item = ANY (ARRAY[m_1.item]))",
+			// The customer, too.
+			"i_1": items + " (item = ANY (ARRAY[l_1.item]))",
+		}},
+		{qMoveLock, "ARRAY[1,2,3]::bigint[], ARRAY[1,2]::bigint[]", map[string]string{
+			"o": key + " (item = ANY (ARRAY[p.item]))",
+			"i": "fencepost_outbox_items_depends (depends_on = m_1.item)",
+		}},
+		{qWaiting, "ARRAY[1,2,3]::bigint[]", map[string]string{
+			"w": state + "_waiting (waits_for = ANY ($))",
+		}},
+		{qRelease, "ARRAY[1,2]::bigint[], ARRAY['pending','pending'], ARRAY[true,true], NULL, NULL, NULL, NULL", map[string]string{
+			"i": state + "_waiting (waits_for = m_1.item)",
+			"w": key + " (item = ANY (ARRAY[d.item]))",
+			"u": key + " (item = ANY (ARRAY[l.waiting]))",
+		}},
+		{qDependents, "ARRAY[1,2]::bigint[], NULL, NULL", map[string]string{
+			"i": "fencepost_outbox_items_depends (depends_on = m_1.item)",
+			"w": key + " (item = ANY (ARRAY[d.item]))",
+			"u": key + " (item = ANY (ARRAY[l.dependent]))",
+		}},
 	}
 	for _, held := range []string{"empty", "pending", "done"} {
 		t.Run(held, func(t *testing.T) {

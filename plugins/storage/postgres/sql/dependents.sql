@@ -5,10 +5,12 @@ WITH m AS MATERIALIZED (
 locked AS MATERIALIZED (
   SELECT m.*, w.item AS dependent, clock_timestamp() AS now, w.settled_at IS NULL AS was_open
   FROM m
-  JOIN {schema}.fencepost_outbox_items AS d ON d.depends_on = ANY (ARRAY[m.item])
+  CROSS JOIN LATERAL (
+    SELECT i.item FROM {schema}.fencepost_outbox_items AS i WHERE i.depends_on = m.item
+    ORDER BY i.depends_on, i.item OFFSET 0) AS d
   JOIN {schema}.fencepost_outbox_state AS w ON w.item = ANY (ARRAY[d.item])
   WHERE coalesce(w.superseded_by, w.waits_for, 0) = 0
-  ORDER BY w.item
+  ORDER BY d.item
   FOR NO KEY UPDATE OF w
 ),
 moved AS (

@@ -7,7 +7,9 @@ SELECT count(*) FROM (
     SELECT m.item FROM unnest($1::bigint[]) AS m (item)
     UNION
     SELECT d.item FROM unnest($2::bigint[]) AS m (item)
-    JOIN {schema}.fencepost_outbox_items AS d ON d.depends_on = ANY (ARRAY[m.item])) AS p
+    CROSS JOIN LATERAL (
+      SELECT i.item FROM {schema}.fencepost_outbox_items AS i WHERE i.depends_on = m.item
+      ORDER BY i.depends_on, i.item OFFSET 0) AS d) AS p
   JOIN {schema}.fencepost_outbox_state AS o ON o.item = ANY (ARRAY[p.item])
-  ORDER BY o.item
+  ORDER BY p.item
   FOR NO KEY UPDATE OF o) AS held

@@ -6,10 +6,15 @@ WITH m AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
   SELECT m.*, w.item AS waiting, clock_timestamp() AS now, w.state AS was, w.settled_at IS NULL AS was_open
-  FROM m JOIN {schema}.fencepost_outbox_state AS w ON w.waits_for = m.item
-  WHERE w.superseded_by IS NULL
+  FROM m
+  CROSS JOIN LATERAL (
+    SELECT i.item FROM {schema}.fencepost_outbox_state AS i
+    WHERE i.waits_for = m.item AND i.superseded_by IS NULL
+    ORDER BY i.waits_for, i.item OFFSET 0) AS d
+  JOIN {schema}.fencepost_outbox_state AS w ON w.item = ANY (ARRAY[d.item])
+  WHERE coalesce(w.superseded_by, 0) = 0 AND coalesce(w.waits_for, 0) = m.item
     AND (m.state = 'pending' OR w.state = 'pending' OR w.state = 'quarantined')
-  ORDER BY w.item
+  ORDER BY d.item
   FOR NO KEY UPDATE OF w
 ),
 moved AS (
