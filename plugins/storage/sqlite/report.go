@@ -243,4 +243,3 @@ func (a *Adapter) Cutovers(ctx context.Context, after storage.Cutover, limit int
 	})
 	return all, err
 }
-

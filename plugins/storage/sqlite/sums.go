@@ -161,7 +161,7 @@ func (it *summedItem) addTo(sum *storage.ItemSum) {
 }
 
 // ConfirmSum confirms the accepted items of one sum; see
-// [storage.ReconcileStore]. // Q24
+// [storage.ReconcileStore] (Q24).
 func (a *Adapter) ConfirmSum(ctx context.Context, req storage.SumConfirm) (n int64, err error) {
 	const op = "confirm a sum"
 	if e := checkAction(&req.Action); e != nil {

@@ -104,7 +104,7 @@ func (m *mover) move(t *storage.Transition) (rows int, err error) {
 }
 
 // leaveOpen takes the settlement out of an acceptance or confirmation of an item
-// that evidence speaks against. // Q25
+// that evidence speaks against (Q25).
 func leaveOpen(t *storage.Transition, disputed bool) *storage.Transition {
 	if d := t.Set.Disputed; d != nil {
 		disputed = *d != ""

@@ -183,6 +183,10 @@ func confirmsSum(r *run) {
 	r.actionsAre("once", 0, r.actionOf(storage.ActionConfirm))
 	r.same("again", confirm(nil), int64(0))
 	sum := r.sums(r.sumQuery())[0]
+	q := r.sumQuery()
+	q.Lag = time.Hour
+	lagging := r.sums(q)[0]
+	r.same("accepted of late", []any{lagging.Fresh, lagging.FreshValue, sum.Fresh}, []any{2, dec("15"), 0})
 	r.same("afterwards", []any{sum.ReportedItems, sum.Confirmed, sum.Reported}, []any{2, 2, dec("15")})
 }
 

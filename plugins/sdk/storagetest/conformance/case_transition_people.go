@@ -197,7 +197,7 @@ func untrustedClock(r *run) {
 		}})
 		return r.now(id)
 	}
-	far := time.Now().Add(1000 * time.Hour)
+	far := r.opts.Now().Add(1000 * time.Hour)
 	get := func(since time.Time) storage.Claim {
 		var c storage.Claim
 		r.until("it is decided", func() bool {

@@ -58,6 +58,7 @@ func TestSlipsAreFound(t *testing.T) {
 		"windows count as positive":        {slipWindowMagnitude, []string{"reconcile/sums-of-windows"}},
 		"sums skip a page":                 {slipSumPages, []string{"reconcile/sums-in-pages"}},
 		"confirms what is open":            {slipConfirmsWithOpen, []string{"reconcile/confirms-a-sum"}},
+		"what is accepted of late":         {slipFreshForgotten, []string{"reconcile/confirms-a-sum"}},
 		"a finished run is replaced":       {slipFinishedReplaced, []string{"reconcile/runs"}},
 		"digests are ignored":              {slipDigestsIgnored, []string{"outbox/list-for-people"}},
 		"gauges are forgotten":             {slipGaugesForgotten, []string{"outbox/gauges"}},

@@ -209,3 +209,8 @@ func missing(what string) error {
 }
 
 func clash(code string) error { return &sdk.Error{Tag: sdk.TagConflict, Code: code} }
+
+// within reports whether t is in [from, to); a zero bound is none.
+func within(t, from, to time.Time) bool {
+	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
+}

@@ -58,6 +58,10 @@ func (s *Reference) summed(q *storage.SumQuery) ([]*itemRow, []storage.ItemSum, 
 			if it.State == storage.Confirmed {
 				sum.Confirmed++
 			}
+			if q.Lag > 0 && s.clock().Sub(it.AcceptedAt) < q.Lag && !s.slips.has(slipFreshForgotten) {
+				sum.Fresh++
+				sum.FreshValue = sum.FreshValue.Add(value)
+			}
 		case storage.Pending, storage.Leased, storage.Uncertain:
 			sum.Open++
 			sum.OpenValue = sum.OpenValue.Add(value)

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -362,11 +361,6 @@ func (s *Reference) totalKeys(generation int64) []totalKey {
 	}
 	slices.SortFunc(keys, totalKey.compare)
 	return keys
-}
-
-// within reports whether t is in [from, to); a zero bound is none.
-func within(t, from, to time.Time) bool {
-	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
 }
 
 // StreamEvents pages by seq.

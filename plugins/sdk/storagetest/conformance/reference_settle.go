@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -62,6 +63,7 @@ const (
 	slipStagedIgnored
 	slipWindowMagnitude
 	slipSumPages
+	slipFreshForgotten
 )
 
 func (s slip) has(t slip) bool { return s&t != 0 }
@@ -149,10 +151,7 @@ func (s *Reference) undoing(f func() error) error {
 		kept := *it
 		items[id] = &kept
 	}
-	bounds := map[storage.BoundKey]storage.Bound{}
-	for k, b := range s.settled.bounds {
-		bounds[k] = b
-	}
+	bounds := maps.Clone(s.settled.bounds)
 	err := f()
 	if err != nil && !s.slips.has(slipSupersedePartial) {
 		s.items, s.lastItem, s.settled.bounds, s.settled.actions = items, last, bounds, s.settled.actions[:actions]
