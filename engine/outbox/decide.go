@@ -84,6 +84,7 @@ type action uint8
 const (
 	actAccept        action = iota // accepted
 	actAcceptOwn                   // accepted if something of ours was open, else uncertain foreign_duplicate
+	actAcceptOwnOpen               // as actAcceptOwn, but uncertain may be this attempt's effect
 	actRetry                       // pending after backoff; this attempt had no effect
 	actRetryOpen                   // pending after backoff; this attempt may have had an effect
 	actWait                        // pending after the rate limit's delay; no effect
@@ -111,7 +112,11 @@ func Decide(o Observation) Decision {
 	c := outcomeTable(o.Said, class)
 	d := Decision{Code: c.code, Lied: c.lied, Evidence: vouched(o)}
 	open := o.Unresolved || o.OpenBefore
-	switch c.act {
+	act := c.act
+	if act == actAcceptOwnOpen {
+		act, d.MarkUnresolved = actAcceptOwn, !open
+	}
+	switch act {
 	case actAccept:
 		d.State, d.Trigger = storage.Accepted, TriggerAccepted
 	case actAcceptOwn:
@@ -121,14 +126,14 @@ func Decide(o Observation) Decision {
 			d.State, d.Trigger, d.Code = storage.Uncertain, TriggerUnknown, CodeForeignDuplicate
 		}
 	case actRetry, actWait, actRetryOpen, actWaitOpen:
-		again(&d, c.act, o, class)
+		again(&d, act, o, class)
 	case actReturn:
 		d.State, d.Trigger, d.Wait, d.ReturnAttempt = storage.Pending, TriggerNotSent, WaitReturned, true
 	case actRefuse:
 		refuse(&d, open, o.Mendable)
 	default:
 		d.State, d.Trigger = storage.Uncertain, TriggerUnknown
-		d.MarkUnresolved = c.act == actUncertainOpen
+		d.MarkUnresolved = act == actUncertainOpen
 	}
 	return d
 }

@@ -23,7 +23,7 @@ import (
 const outcomeGrid = `
 said              none      not_sent  success   duplicate_own  refused   throttled  indefinite
 accepted          retry+!   return!   accept    own            unsure+!  wait!      retry+!
-accepted_earlier  retry+!   return!   own       own            unsure+!  wait!      retry+!
+accepted_earlier  retry+!   return!   own+      own            unsure+!  wait!      retry+!
 retry             retry     return    retry+    own            retry     wait       retry+
 rate_limited      wait      return    wait+     own            wait      wait       wait+
 rejected          unsure+!  return!   unsure+!  own            refuse    wait!      retry+
@@ -60,7 +60,7 @@ func gridCells(t *testing.T, do func(said Said, class exporter.HostClass, word s
 func expectation(word string, open, mendable, spent bool) (d Decision) {
 	d.Lied = strings.HasSuffix(word, "!")
 	word = strings.TrimSuffix(word, "!")
-	d.MarkUnresolved = strings.HasSuffix(word, "+")
+	d.MarkUnresolved = strings.HasSuffix(word, "+") && (word != "own+" || !open)
 	switch word = strings.TrimSuffix(word, "+"); {
 	case word == "accept", word == "own" && open:
 		d.State, d.Trigger = storage.Accepted, TriggerAccepted

@@ -62,7 +62,7 @@ func ruleTable(rules []Rule) string {
 
 // words are what actions are called in the document.
 var words = map[action]string{
-	actAccept: "accepted", actAcceptOwn: "own", actRetry: "retry", actRetryOpen: "retry, open",
+	actAccept: "accepted", actAcceptOwn: "own", actAcceptOwnOpen: "own, open", actRetry: "retry", actRetryOpen: "retry, open",
 	actWait: "wait", actWaitOpen: "wait, open", actReturn: "return", actRefuse: "refuse",
 	actUncertain: "uncertain", actUncertainOpen: "uncertain, open",
 }

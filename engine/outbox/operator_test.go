@@ -69,6 +69,9 @@ func TestResolve(t *testing.T) {
 		"pending, at the horizon": {
 			r: pending, item: func(i *storage.Item) { i.FirstUnresolvedAt = noon.Add(-23 * time.Hour) }, code: storage.CodeHorizonPassed,
 		},
+		"pending, attempts used up": {r: pending, item: func(i *storage.Item) {
+			i.Unresolved, i.FirstUnresolvedAt, i.LastError = false, time.Time{}, &storage.ItemError{Code: storage.CodeAttemptsExhausted}
+		}},
 		"pending, no horizon": {
 			r: pending, s: func(s *Standing) { s.Horizon = 0 }, item: func(i *storage.Item) { i.FirstUnresolvedAt = noon.Add(-9999 * time.Hour) },
 		},
@@ -122,7 +125,7 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%s: %+v", name, got)
 			}
 		default:
-			if i.AttemptBudget != 40 || !i.SettledAt.IsZero() || !i.Unresolved || !i.NextAttemptAt.Equal(noon) || !strings.Contains(string(got.Actions[0].Detail), `"attempts":20`) {
+			if i.AttemptBudget != 40 || !i.SettledAt.IsZero() || i.Unresolved != item.Unresolved || !i.NextAttemptAt.Equal(noon) || !strings.Contains(string(got.Actions[0].Detail), `"attempts":20`) {
 				t.Errorf("%s: %+v", name, got)
 			}
 		}
@@ -151,6 +154,16 @@ func TestResolutionsThatBreakARule(t *testing.T) {
 			if _, err := Resolve(item, r, standing, anna); !errors.As(err, &e) || e.Tag != sdk.TagInvalid || e.Field != field {
 				t.Errorf("%s: %+v: %v", field, r, err)
 			}
+		}
+	}
+	for _, code := range []string{CodeForeignDuplicate, CodeConflict, CodeContradicted, ""} { // Q13
+		foreign := item
+		foreign.Unresolved, foreign.LastError = false, &storage.ItemError{Code: code}
+		if _, err := Resolve(foreign, Resolution{To: storage.Pending}, standing, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "identifier_taken"}) {
+			t.Errorf("%q: %v", code, err)
+		}
+		if _, err := Resolve(foreign, Resolution{To: storage.Accepted, Evidence: statement(FoundTaken)}, standing, anna); err != nil {
+			t.Errorf("%q: %v", code, err)
 		}
 	}
 	if _, err := Resolve(item, Resolution{To: storage.Accepted, Evidence: provider(SourceSumPresent, FoundTaken)}, standing, anna); err != nil {

@@ -71,6 +71,10 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 			t.Set.Settled = &settled
 		}
 	default:
+		if held(item) {
+			return storage.Transition{}, refusal("identifier_taken", "an item whose identifier the provider does not hold",
+				"sent again it is the same answer, or a charge once the provider forgets: resolve it to accepted or rejected, on evidence")
+		}
 		sendAgain(&t, s)
 		t.Set.AddBudget = orDefault(r.Attempts, max(s.Budget, 1))
 		detail["attempts"] = t.Set.AddBudget
@@ -82,6 +86,13 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 		return storage.Transition{}, invalid("to", "a state that the table has")
 	}
 	return t, nil
+}
+
+// held reports whether an uncertain item got there because the provider holds its
+// identifier although no attempt of ours is open. Only then is it uncertain
+// without being unresolved, but for attempts that were all definite and used up.
+func held(i storage.Item) bool {
+	return i.State == storage.Uncertain && !i.Unresolved && (i.LastError == nil || i.LastError.Code != storage.CodeAttemptsExhausted)
 }
 
 // sendAgain adds what binds only an item that may be sent again.
