@@ -3,10 +3,10 @@ package report_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -333,7 +333,7 @@ func TestBlockedWindows(t *testing.T) { //nolint:paralleltest // in on
 }
 
 // Windows are dated within their period, and what comes too late for the provider
-// is quarantined: usage as timestamp_window, a credit as correction_late. // Q20
+// is quarantined: usage as timestamp_window, a credit as correction_late. // Q20.
 func TestWindowsOfPeriodsThatEnded(t *testing.T) { //nolint:paralleltest // in on
 	on(t, func(r *rig) {
 		r.add("acme", "10")
@@ -413,7 +413,7 @@ func TestLastWindowWaitsForEveryHost(t *testing.T) { //nolint:paralleltest // in
 const flushWait = time.Hour
 
 // An exporter that moves to another account reports there what it has not
-// reported before, and a mapping that changes changes nothing of it. // Q4, Q20
+// reported before, and a mapping that changes changes nothing of it. // Q4, Q20.
 func TestMovedDestinations(t *testing.T) { //nolint:paralleltest // in on
 	on(t, func(r *rig) {
 		r.add("acme", "10")
@@ -485,7 +485,7 @@ func TestKilledAtAnyStep(t *testing.T) { //nolint:paralleltest // in on
 	on(t, func(r *rig) {
 		for at := 1; at <= 6; at++ {
 			for _, after := range []bool{false, true} {
-				r.add("acme", fmt.Sprint(at))
+				r.add("acme", strconv.Itoa(at))
 				r.add("nobody2", "1")
 				for range 3 {
 					b := &broken{store: r.store, at: at, after: after}
@@ -521,7 +521,7 @@ func (r *rig) over(st store) *report.Reporter {
 }
 
 // Two reporters at once, while the counter moves and windows are taken, stage
-// each window once. // Q20
+// each window once. // Q20.
 func TestReportersAtOnce(t *testing.T) { //nolint:paralleltest // in on
 	on(t, func(r *rig) {
 		ctx, cancel := context.WithCancel(r.t.Context())
