@@ -102,7 +102,7 @@ func (s *summary) lines() string {
 // Whatever dies, stalls, is lost or lies: one charge for each fact, no refusal
 // of what was charged, no acceptance of what was not, attempts within the
 // budget, and everything ends or waits in sight. SEEDS=n runs that many worlds,
-// SEED=n one of them, with all that happens in it. // I7-I11, I18
+// SEED=n one of them, with all that happens in it. I7-I11, I18.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if one := os.Getenv("SEED"); one != "" {
