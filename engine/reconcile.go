@@ -29,6 +29,12 @@ func (e *Engine) Reconcile(ctx context.Context, dest outbox.Destination, prober 
 	}
 	done, err := reconcile.Run(ctx, reconcile.Config{
 		Store: st, Routes: e.store.routes, Prober: prober, Manifest: m, Destination: dest, Now: e.cfg.Now, Logger: e.cfg.Logger,
+		Items: e.store.items, Attest: func(ctx context.Context, id int64, what string) error {
+			_, err := e.AddEvidence(ctx, id, Evidence{
+				Kind: outbox.EvidenceProvider, Source: outbox.SourceSumPresent, Finding: outbox.FoundTaken, Text: what,
+			}, outbox.Act{Actor: r.Act.Actor, Reason: r.Act.Reason})
+			return err
+		},
 	}, r)
 	if err != nil {
 		return done, tagged(ctx, err)

@@ -10,8 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/engine/outbox/reconcile"
 	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/internal/pgtest"
 	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
@@ -279,5 +281,53 @@ func TestLostCancellation(t *testing.T) {
 		if h.states(storage.Accepted) != 3 || l.Cancelled != 1 || l.Adjustments != 2 || l.NetTotal["llm_tokens"] != "12.5" || l.DoubleCharges != 0 {
 			t.Errorf("%q: %d accepted, ledger %+v", choice, h.states(storage.Accepted), l)
 		}
+	}
+}
+
+// O26, Q23: what is uncertain is found in Stripe's sum, that is stored as
+// evidence once, and with it a person settles the item. Nothing is sent again.
+func TestSumSettlesAnUncertainItem(t *testing.T) {
+	t.Parallel()
+	for name, newAging := range map[string]func(*testing.T) aging{"sqlite": agingSQLite, "postgres": agingPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, double := newAging(t), newDouble(t)
+			h := openHooked(t, a.store, double, func(c *config.Config) { c.Outbox.Attempts = 1 })
+			h.record("cus_1", "a")
+			faults, err := stripedouble.ParseFaults("after:reset(times=1)")
+			if err != nil {
+				t.Fatal(err)
+			}
+			double.SetFaults(faults)
+			h.record("cus_1", "lost")
+			a.age(2 * time.Hour)
+			lost := h.items(storage.ItemQuery{State: storage.Uncertain})
+			if len(lost) != 1 {
+				t.Fatalf("uncertain %+v", lost)
+			}
+			e, id := h.host.Engine(), lost[0].ItemID
+			for range 2 {
+				_, lines := h.compare()
+				h.says("lost", lines["cus_1"], "12.5", "12.5", reconcile.CauseOpenItems, 0)
+			}
+			page, err := e.Actions(t.Context(), storage.ActionQuery{ItemID: id, Limit: 10})
+			if err != nil || len(page.Actions) != 1 || page.Actions[0].EvidenceKind != outbox.EvidenceProvider || page.Actions[0].Kind != storage.ActionEvidence {
+				t.Fatalf("actions %+v, %v", page.Actions, err)
+			}
+			if name == "postgres" {
+				return // its clock cannot be moved past the quiet time
+			}
+			if _, err := e.Resolve(t.Context(), id, engine.Resolution{To: storage.Accepted, Evidence: &engine.Evidence{
+				Kind: outbox.EvidenceProvider, Source: outbox.SourceSumPresent, Finding: outbox.FoundTaken, Text: page.Actions[0].Evidence,
+			}}, engine.Act{Actor: "test", Reason: "the sum has it"}); err != nil {
+				t.Fatal(err)
+			}
+			a.age(2 * time.Hour)
+			_, lines := h.compare()
+			h.says("settled", lines["cus_1"], "25", "0", reconcile.CauseNone, 2)
+			if l := double.Ledger(); l.Requests != 2 || l.DoubleCharges != 0 {
+				t.Errorf("ledger %+v", l)
+			}
+		})
 	}
 }

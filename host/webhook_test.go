@@ -13,6 +13,7 @@ import (
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host"
 	"github.com/fencepost/fencepost/host/api"
+	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -29,11 +30,14 @@ type hooked struct {
 	url    string
 }
 
-func openHooked(t *testing.T, store storage.Adapter, double *stripedouble.Server) *hooked {
+func openHooked(t *testing.T, store storage.Adapter, double *stripedouble.Server, change ...func(*config.Config)) *hooked {
 	t.Helper()
 	s := settings(double)
 	s.StateDir = t.TempDir()
 	s.Exporters[0].Secrets["webhook_secret"] = "env:HOOK"
+	for _, f := range change {
+		f(&s)
+	}
 	cfg := hostConfig(store, s)
 	cfg.Getenv = func(name string) (string, bool) {
 		v, ok := map[string]string{"STRIPE_API_KEY": apiKey, "HOOK": hookSecret}[name]

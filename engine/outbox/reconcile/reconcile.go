@@ -35,6 +35,11 @@ type Config struct {
 	Prober      Prober
 	Manifest    exporter.Manifest
 	Destination outbox.Destination
+	// Items and Attest, if both are set, are for uncertain items that a sum can
+	// only have if they were taken: Attest is told of each, with what shows it.
+	// The same may be told again.
+	Items  storage.OutboxStore
+	Attest func(ctx context.Context, itemID int64, what string) error
 	// Questions is how many are asked at once. Zero: 25.
 	Questions int
 	// Tries is how often a question is asked that was not answered. Zero: 3.

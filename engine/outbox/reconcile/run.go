@@ -279,6 +279,9 @@ func (r *run) compare(ctx context.Context, g *group, a exporter.ProbeAnswer) (st
 		r.Logger.WarnContext(ctx, "a provider did not answer a sum", "exporter", r.Destination.Exporter, "code", message(code))
 	}
 	line.Cause = cause(total, line.Difference)
+	if present(total, line.Difference) && !r.request.Act.DryRun {
+		return line, r.attest(ctx, g, &line)
+	}
 	if r.request.Act.DryRun || !confirmable(total, line.Difference) {
 		return line, nil
 	}
