@@ -24,7 +24,7 @@ const (
 	DegradedExporterPaused = "exporter_paused"
 )
 
-// Degradations lists what is wrong without keeping Record from working. // Q17a
+// Degradations lists what is wrong without keeping Record from working. // Q17a.
 func (h *Host) Degradations() []Degradation {
 	reason, hint := h.blocked()
 	h.mu.Lock()
@@ -48,4 +48,21 @@ func (h *Host) Degraded() []string {
 		out = append(out, d.String())
 	}
 	return out
+}
+
+// degradedCodes are all that there are, for the gauge.
+func degradedCodes() []string {
+	return []string{
+		DegradedRouteUnserved, DegradedItemsUnserved, DegradedExporterPaused,
+		ReasonRestorePending, ReasonNoMemory, ReasonFailoverPending, ReasonUnreached,
+	}
+}
+
+// degradedNow are the codes that hold.
+func (h *Host) degradedNow() []string {
+	var codes []string
+	for _, d := range h.Degradations() {
+		codes = append(codes, d.Code)
+	}
+	return codes
 }

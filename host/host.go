@@ -256,6 +256,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 	}
 	h.replays = newReplays(h.engine, h.cfg.Now)
 	h.presence = h.newPresence()
+	h.metrics.SetDegraded(degradedCodes(), h.degradedNow)
 	if err := h.engine.CheckSources(ctx); err != nil {
 		return err
 	}
@@ -384,7 +385,7 @@ func (h *Host) Handler() http.Handler {
 	items, _ := h.store.(storage.OutboxStore) // the engine required it
 	served := api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
-		Replays: h.replays, Webhooks: h, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
+		Replays: h.replays, Webhooks: h, Restorer: settling{h}, Reconciler: settling{h}, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents,
 		Observer:  h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})

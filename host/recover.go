@@ -5,17 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 // Act is who does something by hand, and why.
-type Act struct {
-	Actor  string // 1 to 200 characters
-	Reason string // 1 to 1000 characters
-	// DryRun changes nothing and says what would be done.
-	DryRun bool
-}
+type Act = engine.Act
 
 // Recovery is what was found and done about a store that this host does not
 // know, or knows better than it is.
@@ -85,7 +81,7 @@ func (h *Host) RecoverRestore(ctx context.Context, act Act) (Recovery, error) {
 // RecoverAdopt makes this host remember the store as it is now, on the word of
 // an operator that it is not a copy or an old one. It is for a host whose
 // state_dir is new or lost; it refuses with a conflict, code "restore_pending",
-// what this host or one that lives knows to be untrue. // Q17
+// what this host or one that lives knows to be untrue. // Q17.
 func (h *Host) RecoverAdopt(ctx context.Context, act Act) (Recovery, error) {
 	r, settle, err := h.look(ctx, act)
 	switch {

@@ -101,7 +101,7 @@ func newRoot(s streams) *cobra.Command {
 	f.BoolVar(&a.json, "json", false, "same as -o json")
 	f.BoolVar(&a.noInput, "no-input", false, "never ask; fail and name the missing flag")
 	root.AddCommand(
-		serveCommand(a), demoCommand(a), recordCommand(a), correctCommand(a), usageCommand(a), outboxCommand(a), recoverCommand(a),
+		serveCommand(a), demoCommand(a), recordCommand(a), correctCommand(a), usageCommand(a), outboxCommand(a), recoverCommand(a), reconcileCommand(a),
 		eventsCommand(a), subscriptionsCommand(a), migrateCommand(a), stripeDoubleCommand(a), replayCommand(a), retentionCommand(a), storageCommand(a),
 		versionCommand(a), exitCodesTopic(),
 	)

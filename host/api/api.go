@@ -26,6 +26,8 @@ type Config struct {
 	// Restorer lets delivery go on after a restore. Nil: it is refused as
 	// unsupported.
 	Restorer Restorer
+	// Reconciler compares with providers. Nil: it is refused as unsupported.
+	Reconciler Reconciler
 	// Replays runs replays. Nil: they are refused as unsupported.
 	Replays Replayer
 	// Webhooks takes messages of providers. Nil: they are refused as unsupported.
@@ -98,6 +100,10 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("POST /v1/recover/apply", s.recoverApply)
 	mux.HandleFunc("POST /v1/recover/restore", s.recoverRestore)
 	mux.HandleFunc("POST /v1/recover/adopt", s.recoverAdopt)
+	mux.HandleFunc("POST /v1/reconciliations", s.postReconciliation)
+	mux.HandleFunc("GET /v1/reconciliations", s.listReconciliations)
+	mux.HandleFunc("GET /v1/reconciliations/{id}", s.getReconciliation)
+	mux.HandleFunc("GET /v1/reconciliations/{id}/lines", s.reconciliationLines)
 	mux.HandleFunc("GET /v1/routes", s.listRoutes)
 	mux.HandleFunc("POST /v1/routes/rename", s.renameRoute)
 	mux.HandleFunc("POST /v1/routes/retire", s.retireRoute)

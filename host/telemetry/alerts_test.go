@@ -45,7 +45,7 @@ func TestEachAlertFires(t *testing.T) {
 		"FencepostItemsUnconfirmed":      func(m *telemetry.Metrics, _ *storage.OutboxStats) { m.Reconciled("stripe", 0, 4) },
 		"FencepostReconciliationDiffers": func(m *telemetry.Metrics, _ *storage.OutboxStats) { m.Reconciled("stripe", 2, 0) },
 		"FencepostDegraded": func(m *telemetry.Metrics, _ *storage.OutboxStats) {
-			m.SetDegraded(func() []string { return []string{telemetry.DegradedRestorePending} })
+			m.SetDegraded([]string{"restore_pending"}, func() []string { return []string{"restore_pending"} })
 		},
 		"FencepostStaleWorkers": func(m *telemetry.Metrics, _ *storage.OutboxStats) { m.Stale("stripe", 1) },
 		"FencepostPluginLies":   func(m *telemetry.Metrics, _ *storage.OutboxStats) { m.Lied("stripe", 1) },
@@ -103,6 +103,7 @@ func fire(t *testing.T, promtool, name string, condition func(*telemetry.Metrics
 	}
 	healthy := storage.OutboxStats{Counts: []storage.ItemCount{{Exporter: "stripe", State: storage.Accepted, Items: 9}}, OldestPending: 5e9}
 	m.Reconciled("stripe", 0, 0)
+	m.SetDegraded([]string{"restore_pending"}, func() []string { return nil })
 	if condition != nil {
 		condition(m, &healthy)
 	}

@@ -16,22 +16,6 @@ import (
 // reconciled is what the last reconciliation with one exporter found.
 type reconciled struct{ differing, unconfirmed int64 }
 
-// Degradations are the codes of what can be wrong without keeping Record from
-// working. Each is shown with zero, too.
-var degradations = [...]string{
-	DegradedExporterPaused, DegradedRouteUnserved, DegradedItemsUnserved, DegradedRestorePending, DegradedUnknownHost, DegradedStateDir,
-}
-
-// The codes.
-const (
-	DegradedExporterPaused = "exporter_paused" // its breaker is open
-	DegradedRouteUnserved  = "route_unserved"  // a route that this host serves not
-	DegradedItemsUnserved  = "items_unserved"  // items wait for a destination that it serves not
-	DegradedRestorePending = "restore_pending" // the store went back in time: nothing is delivered
-	DegradedUnknownHost    = "adopt_pending"   // nobody vouches for this host: it delivers nothing
-	DegradedStateDir       = "state_dir"       // what the host must remember cannot be kept
-)
-
 // gauges registers what is read when somebody looks.
 func (m *Metrics) gauges(mt metric.Meter) error {
 	var errs []error
@@ -53,7 +37,7 @@ func (m *Metrics) gauges(mt metric.Meter) error {
 	pending := seconds("fencepost.outbox.oldest_pending_age", "Age of the oldest pending item.")
 	accepted := seconds("fencepost.outbox.oldest_accepted_age", "Time since the acceptance of the oldest item that is not confirmed.")
 	_, err := mt.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		stats, found, wrong := m.read()
+		stats, found, known, wrong := m.read()
 		for _, c := range stats.Counts {
 			for open, n := range map[bool]int64{true: c.Open, false: c.Items - c.Open} {
 				o.ObserveInt64(items, n, metric.WithAttributes(attribute.String("state", string(c.State)),
@@ -68,7 +52,7 @@ func (m *Metrics) gauges(mt metric.Meter) error {
 			o.ObserveInt64(unconfirmed, r.unconfirmed, by)
 			o.ObserveInt64(difference, r.differing, by)
 		}
-		for _, code := range degradations {
+		for _, code := range known {
 			var holds int64
 			if slices.Contains(wrong, code) {
 				holds = 1
@@ -84,7 +68,7 @@ func (m *Metrics) gauges(mt metric.Meter) error {
 }
 
 // read is what the gauges show.
-func (m *Metrics) read() (stats storage.OutboxStats, found map[string]reconciled, wrong []string) {
+func (m *Metrics) read() (stats storage.OutboxStats, found map[string]reconciled, known, wrong []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found = make(map[string]reconciled, len(m.reconciled))
@@ -92,7 +76,7 @@ func (m *Metrics) read() (stats storage.OutboxStats, found map[string]reconciled
 	if m.degraded != nil {
 		wrong = m.degraded()
 	}
-	return m.stats, found, wrong
+	return m.stats, found, m.known, wrong
 }
 
 // SetOutbox replaces what the gauges show. Every state of every exporter is
@@ -121,15 +105,16 @@ func (m *Metrics) Reconciled(exporterName string, differing, unconfirmed int64) 
 	m.reconciled[exporterName] = reconciled{differing: differing, unconfirmed: unconfirmed}
 }
 
-// SetDegraded gives the gauge what answers the codes that hold. It is asked for
-// every page and must not block.
-func (m *Metrics) SetDegraded(codes func() []string) {
+// SetDegraded gives the gauge the codes that there are, each of which is shown
+// with zero too, and what answers those that hold. It is asked for every page and
+// must not block.
+func (m *Metrics) SetDegraded(known []string, holding func() []string) {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.degraded = codes
+	m.known, m.degraded = known, holding
 }
 
 func complete(exporters []string, counts []storage.ItemCount) []storage.ItemCount {

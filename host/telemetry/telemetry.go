@@ -40,6 +40,7 @@ type Metrics struct {
 	mu         sync.Mutex
 	stats      storage.OutboxStats
 	reconciled map[string]reconciled
+	known      []string
 	degraded   func() []string
 }
 
