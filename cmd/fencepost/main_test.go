@@ -52,7 +52,9 @@ func TestScript(t *testing.T) {
 			}
 			now := time.Now().UTC()
 			e.Vars = append(e.Vars, cacheVar+"="+cache, "PORT="+port, "PORT2="+port2, "STRIPE_API_KEY=sk_test_"+canary,
-				"CANARY="+canary, "NOW="+now.Format(time.RFC3339), "FENCEPOST_CONFIG=", "FENCEPOST_SERVER=")
+				"CANARY="+canary, "NOW="+now.Format(time.RFC3339),
+				"TODAY="+now.Truncate(24*time.Hour).Format(time.RFC3339), "TOMORROW="+now.Truncate(24*time.Hour).AddDate(0, 0, 1).Format(time.RFC3339),
+				"FENCEPOST_CONFIG=", "FENCEPOST_SERVER=")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
