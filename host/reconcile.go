@@ -16,14 +16,17 @@ import (
 const (
 	// roleReconciler is of the host that compares for all.
 	roleReconciler = "reconciler"
-	// reconcileEvery is the time between two comparisons of what is not
-	// confirmed, and reconcileAllEvery between two that look at what is: a
-	// provider may change its mind.
+	// reconcileEvery is the time between two comparisons of the last days, and
+	// reconcileAllEvery between two of all the time for which the provider takes
+	// usage: to read every day each hour would cost the store too much.
 	reconcileEvery    = time.Hour
 	reconcileFirst    = time.Minute // after a host took the role
 	reconcileAllEvery = 24 * time.Hour
-	// reconcileAllBack is how far back the latter look.
-	reconcileAllBack = 3 * 24 * time.Hour
+	// reconcileRecent is how many days the former look at, today included, and
+	// reconcileAgain how many the latter look at also where all is confirmed: a
+	// provider may change its mind.
+	reconcileRecent = 2
+	reconcileAgain  = 4
 	// reconcileBack is how far back usage is compared if the exporter bounds
 	// the age of usage at nothing.
 	reconcileBack = 35 * 24 * time.Hour
@@ -135,13 +138,26 @@ func (x *exporterRuntime) destination() outbox.Destination {
 
 // reconcile compares now and then, until ctx ends. One host at a time does.
 func (h *Host) reconcile(ctx context.Context) {
-	var all time.Time // when everything was last looked at
+	var all time.Time           // when everything was last looked at
+	older := map[string]int64{} // what differed then, of days that are looked at daily
 	pause(ctx, reconcileFirst)
 	for ctx.Err() == nil {
 		now := h.cfg.Now()
 		whole := all.IsZero() || now.Sub(all) >= reconcileAllEvery
 		for _, x := range h.exporters {
-			h.reconcileExporter(ctx, x, now, whole)
+			if !x.manifest.ReadBack.Sums || x.http == nil {
+				continue
+			}
+			differing := h.compareDays(ctx, x, x.comparisons(now, whole))
+			if whole {
+				older[x.settings.Name] = 0
+				for _, n := range differing[:len(differing)-1] {
+					older[x.settings.Name] += n
+				}
+			}
+			if recent := differing[len(differing)-1]; ctx.Err() == nil {
+				h.metrics.Reconciled(x.settings.Name, older[x.settings.Name]+recent, h.unconfirmed(ctx, x))
+			}
 		}
 		if whole {
 			all = now
@@ -150,26 +166,11 @@ func (h *Host) reconcile(ctx context.Context) {
 	}
 }
 
-// reconcileExporter compares the days of one exporter up to where the provider
-// shows everything, and of the last of them also what is confirmed.
-func (h *Host) reconcileExporter(ctx context.Context, x *exporterRuntime, now time.Time, all bool) {
-	if !x.manifest.ReadBack.Sums || x.http == nil {
-		return
-	}
-	back := reconcileBack
-	if past := x.manifest.WindowPast; past > 0 {
-		back = past + reconcileStep
-	}
-	to := now.UTC().Add(-2 * x.manifest.ReadBack.Lag).Truncate(max(time.Hour, x.manifest.ReadBack.Granularity))
-	from := now.UTC().Add(-back).Truncate(reconcileStep)
-	recent := to
-	if all {
-		recent = now.UTC().Add(-reconcileAllBack).Truncate(reconcileStep)
-	}
-	var differing int64
-	for _, r := range []reconcile.Request{
-		{From: from, To: recent, Unconfirmed: true}, {From: recent, To: to},
-	} {
+// compareDays makes comparisons of one exporter and answers how many lines of
+// each differ.
+func (h *Host) compareDays(ctx context.Context, x *exporterRuntime, due []reconcile.Request) []int64 {
+	differing := make([]int64, len(due))
+	for i, r := range due {
 		if !r.From.Before(r.To) || ctx.Err() != nil {
 			continue
 		}
@@ -179,27 +180,45 @@ func (h *Host) reconcileExporter(ctx context.Context, x *exporterRuntime, now ti
 		if err != nil || done.Differing > 0 || done.Error != "" {
 			level = h.cfg.Logger.WarnContext
 		}
-		differing += done.Differing
+		differing[i] = done.Differing
 		if ctx.Err() == nil {
 			level(ctx, "reconciled", "exporter", x.settings.Name, "run", done.ID, "lines", done.Lines, "differing", done.Differing,
 				"confirmed", done.Confirmed, "unanswered", done.Error, "error", err)
 		}
 	}
-	if ctx.Err() == nil {
-		h.metrics.Reconciled(x.settings.Name, differing, h.unconfirmed(ctx, x))
+	return differing
+}
+
+// comparisons are what is due at a time: the last one is that of the last days,
+// and those before it come once a day.
+func (x *exporterRuntime) comparisons(now time.Time, all bool) []reconcile.Request {
+	today := now.UTC().Truncate(reconcileStep)
+	to := now.UTC().Add(-2 * x.manifest.ReadBack.Lag).Truncate(max(time.Hour, x.manifest.ReadBack.Granularity))
+	recent := today.Add(-(reconcileRecent - 1) * reconcileStep)
+	if !all {
+		return []reconcile.Request{{From: recent, To: to, Unconfirmed: true}}
+	}
+	back := reconcileBack
+	if past := x.manifest.WindowPast; past > 0 {
+		back = past + reconcileStep
+	}
+	again := today.Add(-(reconcileAgain - 1) * reconcileStep)
+	return []reconcile.Request{
+		{From: now.UTC().Add(-back).Truncate(reconcileStep), To: again, Unconfirmed: true},
+		{From: again, To: recent}, {From: recent, To: to},
 	}
 }
 
 // unconfirmedMax bounds what is counted: more is as bad.
 const unconfirmedMax = 100_000
 
-// unconfirmed counts what a comparison should have confirmed by now: what was
-// accepted two comparisons ago, and is old enough for the provider to show it.
+// unconfirmed counts what should be confirmed by now: what was accepted before
+// the last two comparisons of its day, whatever day that is.
 func (h *Host) unconfirmed(ctx context.Context, x *exporterRuntime) (n int64) {
 	items, _ := h.store.(storage.OutboxStore)
 	q := storage.ItemQuery{
 		Exporter: x.settings.Name, Account: x.settings.Account, Mode: x.settings.Mode, Limit: 1000,
-		Unconfirmed: 2*x.manifest.ReadBack.Lag + 2*reconcileEvery,
+		Unconfirmed: 2*x.manifest.ReadBack.Lag + reconcileAllEvery + 2*reconcileEvery,
 	}
 	for n < unconfirmedMax {
 		page, err := items.ListItems(ctx, q)
