@@ -25,7 +25,7 @@ type cutoverDecider interface {
 type cutoverKey struct{ tenant, feature string }
 
 // cutovers remembers decisions. A decision never changes, so neither does what is
-// remembered. // Q21
+// remembered. // Q21.
 type cutovers struct {
 	mu   sync.RWMutex
 	from map[cutoverKey]time.Time
@@ -65,7 +65,7 @@ func firstBoundary(cal period.Calendar, at time.Time) time.Time {
 
 // withCutovers adds to tenants which of their periods durable events report, for
 // the features that have a cutover. What is not decided yet is decided now, at
-// the tenant's own boundary, and stored before anything is recorded by it. // O23
+// the tenant's own boundary, and stored before anything is recorded by it. // O23.
 func (r recorder) withCutovers(ctx context.Context, tenants map[string]subject, features []cutoverKey) error {
 	var undecided []storage.Cutover
 	found := map[cutoverKey]time.Time{}
@@ -143,7 +143,7 @@ func needsReports(a storage.Adapter) error {
 	return err
 }
 
-// counted reports whether the counter of a feature reports a period. // O23
+// counted reports whether the counter of a feature reports a period. // O23.
 func (s subject) counted(feature string, periodStart time.Time) bool {
 	from, ok := s.durableFrom[feature]
 	return ok && periodStart.Before(from)
@@ -155,7 +155,7 @@ const cutoverPage = 1000
 // counterOwns reports whether the counter of a tenant's feature reports the period
 // that begins at an instant, whatever this host's configuration says of the
 // feature: another host may have decided. Where nobody has and a cutover is
-// configured it is decided now. tx is a caller's transaction, nil without. // Q21
+// configured it is decided now. tx is a caller's transaction, nil without. // Q21.
 func (r recorder) counterOwns(ctx context.Context, tenant, feature string, periodStart time.Time) (bool, error) {
 	k := cutoverKey{tenant, feature}
 	if from, ok := r.engine.cutovers.get(k); ok {
@@ -216,7 +216,7 @@ func (e *Engine) counterOwns(ctx context.Context, tenant, feature string, period
 // for a tenant that other periods are reported from events than the configuration
 // asks for, and "reported_by_counter" if a feature whose usage is recorded as
 // events, without a cutover, was reported from its counter. Features that are not
-// configured are left alone: another host may measure them. // O23, Q21
+// configured are left alone: another host may measure them. // O23, Q21.
 func (e *Engine) CheckSources(ctx context.Context) error {
 	if e.report == nil {
 		return nil

@@ -94,9 +94,13 @@ func TestCutoverAtTheTenantsOwnBoundary(t *testing.T) { //nolint:paralleltest //
 			at      time.Time
 			counted bool
 		}{
-			{"first", newYear.Add(-time.Microsecond), true}, {"first", newYear, false},
-			{"ninth", newYear, true}, {"ninth", ninth.Add(-time.Microsecond), true}, {"ninth", ninth, false},
-			{"nobody", newYear.Add(-time.Microsecond), true}, {"nobody", newYear, false}, // calendar months
+			{"first", newYear.Add(-time.Microsecond), true},
+			{"first", newYear, false},
+			{"ninth", newYear, true},
+			{"ninth", ninth.Add(-time.Microsecond), true},
+			{"ninth", ninth, false},
+			{"nobody", newYear.Add(-time.Microsecond), true}, // calendar months
+			{"nobody", newYear, false},
 		} {
 			id := fmt.Sprint("e", i)
 			f.want(f.each(engine.Event{ID: id, Tenant: ev.tenant, Feature: "tokens", Quantity: decimal.One, Time: ev.at}), "inserted")

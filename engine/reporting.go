@@ -21,7 +21,7 @@ type Reporting struct {
 
 // Reporter returns what reports the counters of the configured features that are
 // buffered or have a cutover; nil if there are none, or if the store cannot. It
-// should run on one host at a time, and does no harm on several. // O22
+// should run on one host at a time, and does no harm on several. // O22.
 func (e *Engine) Reporter(r Reporting) *report.Reporter {
 	if e.report == nil {
 		return nil

@@ -83,7 +83,7 @@ func (e *Engine) withTracked(ctx context.Context, q UsageQuery, edges []time.Tim
 }
 
 // trackedOnly takes from counters what was recorded into them: in a period that
-// the counter reports, recording adds to it, and the events answer for that. // Q21
+// the counter reports, recording adds to it, and the events answer for that. // Q21.
 func (e *Engine) trackedOnly(ctx context.Context, rows []UsageRow, recorded []storage.Total) ([]UsageRow, error) {
 	for _, t := range recorded {
 		at := slices.IndexFunc(rows, func(r UsageRow) bool { return r.Feature == t.Feature && r.From.Equal(t.PeriodStart) })

@@ -11,7 +11,7 @@ import (
 )
 
 // Why a host does not deliver though it could. They begin what [Host.Degraded]
-// says. // Q17, Q17a
+// says. // Q17, Q17a.
 const (
 	// ReasonRestorePending: the store went back in time. What it says is still
 	// to be sent may have been sent; see [Host.RecoverRestore].
@@ -41,7 +41,7 @@ type sighting struct {
 }
 
 // incarnations decides whether the store is the one that this host knows, no
-// earlier than it knows it. // Q17
+// earlier than it knows it. // Q17.
 type incarnations struct {
 	dir string
 	log *slog.Logger
@@ -222,7 +222,7 @@ var errBehind = errors.New("the store is not the one that this host knows")
 
 // allow is asked after a claim and before the first send of its page: before is
 // what was remembered when the claim was asked for. When it returns nil, what it
-// saw is on the disk. // Q17
+// saw is on the disk. // Q17.
 func (i *incarnations) allow(in storage.Incarnation, before int64) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

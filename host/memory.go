@@ -17,7 +17,7 @@ import (
 )
 
 // remembered is what a host knows of a store beside the store: how far it had
-// come when this host last sent something. // Q17
+// come when this host last sent something. // Q17.
 type remembered struct {
 	Store    string `json:"store"`
 	System   string `json:"system,omitempty"`

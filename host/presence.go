@@ -29,7 +29,7 @@ const (
 
 // presence keeps a host known to the others by its heartbeats, and learns from
 // them: which hosts live, what the store's clock did, and whether the store is
-// the one this host knows. // Q12, Q16, Q17
+// the one this host knows. // Q12, Q16, Q17.
 type presence struct {
 	store   storage.HostStore
 	owner   string
@@ -76,8 +76,10 @@ func bootClock(owner string) (string, func() time.Duration) {
 	if name := strings.TrimSpace(string(id)); err == nil && name != "" && egress.Elapsed() > 0 {
 		return name, egress.Elapsed
 	}
-	began := time.Now()
-	return "process/" + owner, func() time.Duration { return time.Since(began) + time.Second }
+	began := time.Now() //nolint:forbidigo // its monotonic reading, which no injected clock has
+	return "process/" + owner, func() time.Duration {
+		return time.Since(began) + time.Second //nolint:forbidigo // as above
+	}
 }
 
 // run beats until ctx ends, and then says that this host leaves.
@@ -201,14 +203,14 @@ func (p *presence) blocked() (reason, hint string) {
 }
 
 // living is the number of hosts that share a destination's rate, this one
-// included. // Q12
+// included. // Q12.
 func (p *presence) living() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return max(p.hosts, 1)
 }
 
-// trustedSince is the instant since which the store's clock can be trusted. // Q16
+// trustedSince is the instant since which the store's clock can be trusted. // Q16.
 func (p *presence) trustedSince() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -153,7 +153,7 @@ func TestLivingHosts(t *testing.T) {
 }
 
 // A host that cannot reach the store for half a minute sends nothing until it
-// can: by then the others count without it. // Q17a
+// can: by then the others count without it. // Q17a.
 func TestUnreachedStoreStopsDelivery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -33,7 +34,7 @@ const (
 // twice. Of those the first time is assumed: after a step back by an hour, more
 // than the bound, nothing is trusted that the store dates within the next hour.
 func TrustedSince(samples []storage.ClockSample, bound time.Duration, now storage.ClockSample) time.Time {
-	all := append(samples[:len(samples):len(samples)], now)
+	all := slices.Concat(samples, []storage.ClockSample{now})
 	before := previous(all)
 	first := untrusted(all, before, bound) + 1
 	since := all[first].StoreAt

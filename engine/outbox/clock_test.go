@@ -55,7 +55,7 @@ func (w *clocks) since(boot string) time.Time {
 // Q16, F24: what is trusted after the store's clock was set.
 func TestTrustedSince(t *testing.T) {
 	t.Parallel()
-	at := func(d time.Duration) time.Time { return epoch.Add(d) }
+	at := epoch.Add
 	repeat := func(w *clocks, n int, by time.Duration, boots ...string) *clocks {
 		for range n {
 			w.run(time.Minute, boots...).set(by)

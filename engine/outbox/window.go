@@ -29,7 +29,7 @@ const windowMargin = time.Second
 // BuildWindow makes the item of a window. Its value is To less From, negative
 // where the counter fell, and its time is now, or the last second of a period
 // that has ended. What a provider cannot be told is quarantined with its reason:
-// a negative value that came too late as correction_late. // O22, A-T17, Q20
+// a negative value that came too late as correction_late. // O22, A-T17, Q20.
 func BuildWindow(s Stretch) storage.NewItem {
 	identity := storage.Identity{
 		Tenant: s.Tenant, SubjectKind: storage.SubjectWindow, SubjectRef: WindowRef(s.Window),

@@ -12,7 +12,7 @@ import (
 
 // F03: a reporter that ends at any of its points leaves a bound with its window or
 // none of both; the next one goes on from there.
-func TestFaultPoints(t *testing.T) { //nolint:paralleltest // in on
+func TestFaultPoints(t *testing.T) {
 	on(t, func(r *rig) {
 		for _, tc := range []struct {
 			label  string
