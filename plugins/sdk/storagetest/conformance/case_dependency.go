@@ -90,6 +90,11 @@ func quarantineTakes(r *run) {
 	route := r.addRoute("tokens")
 	e, original, waiting := r.pair(t, route)
 	held := r.takeBack(&e, "held", &original, func(n *storage.NewItem) { n.QuarantineReason = "no_customer" })
+	sent := r.takeBack(&e, "sent", &original, nil)
+	r.moves(storage.Transition{ItemID: sent.ItemID, Expect: storage.Expect{State: storage.Pending}, Set: storage.Change{State: storage.Uncertain}})
+	gone := r.takeBack(&e, "gone", &original, func(n *storage.NewItem) { n.QuarantineReason = "no_customer" })
+	r.supersedes(gone, func(s *storage.Supersession) { s.New.QuarantineReason = "no_account" })
+	sent, gone = r.now(sent.ItemID), r.now(gone.ItemID)
 	c := r.take(route, original.ItemID)
 	why, yes, no := "original_not_charged", true, false
 	refuse := storage.Transition{
@@ -108,7 +113,11 @@ func quarantineTakes(r *run) {
 			[]any{storage.Quarantined, why, false, false})
 	}
 	r.same("nothing is handed out", len(r.claim(storage.ClaimRequest{Routes: []int64{route}}).Items), 0)
-	r.statsAre("counts", map[storage.ItemState][2]int64{storage.Rejected: {1, 1}, storage.Quarantined: {2, 0}})
+	r.same("what may have been sent", r.now(sent.ItemID), sent)
+	r.same("what was superseded", r.now(gone.ItemID), gone)
+	r.statsAre("counts", map[storage.ItemState][2]int64{
+		storage.Rejected: {1, 1}, storage.Quarantined: {4, 1}, storage.Uncertain: {1, 1},
+	})
 	_, err := r.outbox().Transition(r.ctx, []storage.Transition{{
 		ItemID: original.ItemID, Expect: storage.Expect{State: storage.Rejected}, Set: storage.Change{State: storage.Rejected},
 		Waiting: &storage.Change{State: storage.Accepted},
@@ -182,6 +191,8 @@ func originalTold(r *run) {
 		r.errorf("the original of an item: %s", text(d.Original))
 	}
 	r.same("of the original itself", r.detail(original.ItemID).Original, (*storage.OriginalItem)(nil))
+	r.supersedes(second, func(s *storage.Supersession) { s.New.QuarantineReason = "no_account" })
+	r.same("without what was superseded", r.detail(first.ItemID).Original.Dependents, 1)
 	all := r.items(storage.ItemQuery{DependsOn: original.ItemID})
 	slices.SortFunc(all, func(a, b storage.Item) int { return int(a.ItemID - b.ItemID) })
 	r.same("what depends on it", []int{len(all)}, []int{2})

@@ -20,6 +20,8 @@ func TestSlipsAreFound(t *testing.T) {
 		"dependency is not looked at":      {slipDependencyUnchecked, []string{"dependency/moved-is-stale", "race/dependents-and-their-original", "settle/enqueue-refuses"}},
 		"dependents without a change":      {slipBesideUnchanged, []string{"dependency/waits-and-is-released", "dependency/quarantine-takes-what-waits", "transition/action-goes-with-the-change"}},
 		"release takes out of quarantine":  {slipReleaseUnquarantines, []string{"dependency/release-leaves-quarantine"}},
+		"quarantine takes what was sent":   {slipQuarantineTakesAll, []string{"dependency/quarantine-takes-what-waits"}},
+		"what was superseded depends":      {slipSupersededDepend, []string{"dependency/quarantine-takes-what-waits", "dependency/what-a-claim-tells-of-the-original"}},
 		"evidence reaches what waits":      {slipEvidenceReachesAll, []string{"dependency/evidence-reaches-what-was-sent"}},
 		"dependents are not counted":       {slipDependentsUncounted, []string{"dependency/what-a-claim-tells-of-the-original"}},
 		"settled is not expected":          {slipSettledIgnored, []string{"transition/expects-what-people-do"}},

@@ -64,6 +64,8 @@ const (
 	slipWindowMagnitude
 	slipSumPages
 	slipFreshForgotten
+	slipQuarantineTakesAll
+	slipSupersededDepend
 )
 
 func (s slip) has(t slip) bool { return s&t != 0 }

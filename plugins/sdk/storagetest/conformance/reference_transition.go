@@ -182,7 +182,7 @@ func (s *Reference) beside(it *itemRow, m *storage.Transition) {
 func (s *Reference) dependents(id int64) []*itemRow {
 	var all []*itemRow
 	for _, it := range s.sortedItems() {
-		if it.DependsOn == id && it.SupersededBy == 0 {
+		if it.DependsOn == id && (it.SupersededBy == 0 || s.slips.has(slipSupersededDepend)) {
 			all = append(all, it)
 		}
 	}
@@ -191,7 +191,7 @@ func (s *Reference) dependents(id int64) []*itemRow {
 
 // whileWaiting applies a change to an item that waits.
 func (s *Reference) whileWaiting(d *itemRow, w *storage.Change) {
-	takes := d.State == storage.Pending || d.State == storage.Quarantined
+	takes := d.State == storage.Pending || d.State == storage.Quarantined || s.slips.has(slipQuarantineTakesAll)
 	if w.State == storage.Quarantined && !takes {
 		return
 	}
