@@ -15,6 +15,7 @@ type Degradation struct {
 	Detail string
 }
 
+// String is the code and the detail, as people read them.
 func (d Degradation) String() string { return d.Code + ": " + d.Detail }
 
 // The codes beside those that stop delivery, such as [ReasonRestorePending].
