@@ -214,7 +214,7 @@ func (e *Engine) exporterOf(ctx context.Context, i storage.Item) string {
 }
 
 // abandonWindow lets the reporting of a counter go on after its window was given
-// up. // Q20
+// up. // Q20.
 func (e *Engine) abandonWindow(ctx context.Context, d storage.ItemDetail, b Abandonment, a Act) (Settled, error) {
 	if err := a.Check(); err != nil {
 		return Settled{}, err

@@ -37,7 +37,7 @@ type RouteRenamed struct {
 // changed meanwhile: they are read, completed and put. It may be repeated.
 //
 // It fails with tag not_found when no route has the old name, and with conflict,
-// code "route_exists", when one has the new name. // Q4
+// code "route_exists", when one has the new name. // Q4.
 func (e *Engine) RenameRoute(ctx context.Context, from, to string, a Act) (RouteRenamed, error) {
 	out := RouteRenamed{DryRun: a.DryRun}
 	if err := a.Check(); err != nil {
@@ -112,7 +112,7 @@ type RouteRetirement struct {
 //
 // It fails with tag not_found when no such route is in force, and with conflict,
 // code "route_open", while items of one are open: whoever they wait for could not
-// settle them any more. // Q4
+// settle them any more. // Q4.
 func (e *Engine) RetireRoute(ctx context.Context, r RouteRetirement, a Act) (int, error) {
 	if err := a.Check(); err != nil {
 		return 0, err //nolint:wrapcheck // it names the field
