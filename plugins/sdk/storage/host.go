@@ -6,7 +6,7 @@ import (
 )
 
 // HostStore is the part of the capability outbox by which hosts know of each
-// other, of the store's clock and of its past. // Q12, Q16, Q17
+// other, of the store's clock and of its past (Q12, Q16, Q17).
 type HostStore interface {
 	// Beat notes that a host lives, and samples the clocks. See [Heartbeat].
 	Beat(ctx context.Context, b Heartbeat) (HeartbeatResult, error)

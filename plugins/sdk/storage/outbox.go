@@ -170,7 +170,7 @@ type RouteChange struct {
 // RouteRename gives every route of the exporter From, retired ones included, and
 // every report bound of it to To, which must have neither: a conflict, code
 // "route_exists". That From has no route is not_found. Items keep their identity:
-// the name in it is the one under which they were made. // Q4
+// the name in it is the one under which they were made (Q4).
 type RouteRename struct {
 	From string
 	To   string

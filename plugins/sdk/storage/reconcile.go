@@ -8,7 +8,7 @@ import (
 )
 
 // ReconcileStore is the part of the capability outbox that compares what was
-// reported with what a provider says. // O25, Q24
+// reported with what a provider says (O25, Q24).
 type ReconcileStore interface {
 	// SumItems returns, for each (customer, feature, mapping version), the sums
 	// of the items of a destination whose usage lies in a stretch of time, in

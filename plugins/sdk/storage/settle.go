@@ -51,7 +51,7 @@ const (
 type Action struct {
 	ID     int64     // assigned by the store
 	At     time.Time // the store's, assigned by it
-	ItemID int64 // zero: it concerns no single item
+	ItemID int64     // zero: it concerns no single item
 	Kind   ActionKind
 	Actor  string // who: 1 to 200 characters
 	Reason string // why: 1 to 1000 characters
