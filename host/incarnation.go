@@ -43,7 +43,7 @@ type sighting struct {
 // incarnations decides whether the store is the one that this host knows, no
 // earlier than it knows it. // Q17.
 type incarnations struct {
-	dir string
+	dir string // empty: nothing is kept
 	log *slog.Logger
 
 	mu     sync.Mutex
@@ -92,7 +92,7 @@ func (i *incarnations) load(store string) {
 	if i.loaded && i.memory != nil && i.memory.Store != store {
 		i.loaded, i.memory = false, nil
 	}
-	if i.loaded {
+	if i.loaded || i.dir == "" {
 		return
 	}
 	i.file, i.loaded = newMemoryFile(i.dir, store), true
@@ -207,6 +207,10 @@ func (i *incarnations) fallBehind(s sighting) error {
 // remember saves m where it differs from what is saved.
 func (i *incarnations) remember(m remembered) error {
 	if i.memory != nil && *i.memory == m {
+		return nil
+	}
+	if i.dir == "" {
+		i.memory = &m
 		return nil
 	}
 	saved, err := i.file.save(m)

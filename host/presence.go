@@ -62,10 +62,14 @@ func (h *Host) newPresence() *presence {
 		return nil
 	}
 	boot, clock := bootClock(h.owner)
+	dir := h.cfg.Settings.StateDir
+	if len(h.exporters) == 0 && !h.cfg.WithoutDelivery {
+		dir = "" // it sends nothing, so it has nothing to remember
+	}
 	return &presence{
 		store: store, owner: h.owner, version: h.cfg.Version, boot: boot, clock: clock,
 		flushed: h.engine.FlushedThrough, bound: time.Duration(h.cfg.Settings.Outbox.BackwardStep),
-		known: newIncarnations(h.cfg.Settings.StateDir, h.cfg.Logger), log: h.cfg.Logger,
+		known: newIncarnations(dir, h.cfg.Logger), log: h.cfg.Logger,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/internal/pgtest"
 	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -370,4 +372,21 @@ func TestHostThatLostItsMemory(t *testing.T) { //nolint:paralleltest // in archi
 			t.Errorf("%d double charges, want 2: the test judges nothing; states %v", got, states)
 		}
 	})
+}
+
+// A host that sends nothing keeps nothing: an embedding program that only records
+// finds no folder of ours.
+func TestRecordingKeepsNoState(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	h := open(t, hostConfig(newStore(t), config.Config{StateDir: dir}))
+	if _, err := h.Engine().Record(t.Context(), engine.Event{ID: "1", Tenant: "acme", Feature: "tokens", Quantity: decimal.One}); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.Degraded(); len(got) != 0 {
+		t.Errorf("degraded %v", got)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder: %v", err)
+	}
 }

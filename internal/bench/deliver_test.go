@@ -86,6 +86,7 @@ func open(b *testing.B, store storage.Adapter, double *stripedouble.Server, with
 		Builtins: host.Builtins{Exporters: map[string]func() ([]byte, error){"stripe": module.Bytes}},
 		Getenv:   func(string) (string, bool) { return "sk_test_benchmark_key", true },
 		Settings: config.Config{
+			StateDir: b.TempDir(),
 			Exporters: []config.Exporter{{
 				Name: "stripe", Plugin: "builtin:stripe", Account: "acct_1", Mode: "test",
 				Secrets: map[string]string{"api_key": "env:KEY"}, BaseURL: double.URL(), CAFile: double.CAFile(),
