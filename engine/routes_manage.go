@@ -209,7 +209,7 @@ func detail(m map[string]string) json.RawMessage {
 }
 
 // billingKeys names, by route, what a provider bills by: two routes of equal keys
-// report to the same place. Routes that report nothing have none. // Q4
+// report to the same place. Routes that report nothing have none. // Q4.
 func billingKeys(routes []storage.Route, mappings []storage.Mapping) (map[int64]string, error) {
 	contents := make(map[string]map[string]string, len(mappings))
 	for _, m := range mappings {

@@ -27,7 +27,7 @@ type Corrected struct {
 // original, with the destination, customer and mapping of that one, because it
 // takes back what that one reports. Each waits for its original's item until
 // that was accepted, so that no credit goes out for what was not charged; what
-// can never be sent is quarantined with its reason, and none is dropped. // Q18
+// can never be sent is quarantined with its reason, and none is dropped. // Q18.
 func BuildCorrectionItems(c Corrected) []storage.NewItem {
 	var items []storage.NewItem
 	for _, of := range c.Items {
@@ -91,7 +91,7 @@ func correctable(m exporter.Manifest) bool {
 
 // Effects says what it means for the items that depend on an item of this kind
 // that it moves to a state: waiting are those that wait for it, dependents the
-// others. nil: nothing. Every transition of an item gets them here. // Q18
+// others. nil: nothing. Every transition of an item gets them here. // Q18.
 func Effects(kind storage.SubjectKind, to storage.ItemState, trigger Trigger) (waiting, dependents *storage.Change) {
 	if kind != storage.SubjectEvent { // nothing depends on anything else
 		return nil, nil
@@ -109,7 +109,7 @@ func Effects(kind storage.SubjectKind, to storage.ItemState, trigger Trigger) (w
 
 // ChooseMethod says how a claimed correction is to be told, or why it cannot be:
 // as stored if that was decided before, otherwise by what its exporter takes and
-// what became of its original. item is its payload. // Q19
+// what became of its original. item is its payload. // Q19.
 //
 // Cancelling is left to what nothing can go wrong with: all of an original is
 // taken back, by nothing else, early, and the original is known to be one charge.

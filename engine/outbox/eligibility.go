@@ -82,6 +82,12 @@ func Check(m exporter.Manifest, dest Destination, item exporter.Item, now time.T
 	}
 	if c := item.Corrects; c != nil && c.Method == exporter.CorrectCancel {
 		return ReasonNone // tells neither value nor time; how late it may be was judged with the method
+	} else if c != nil && c.Method == exporter.CorrectTotal { // tells what is left
+		of, err := decimal.ParseTotal(c.Value)
+		if err != nil {
+			return ReasonPayloadInvalid
+		}
+		value = value.Add(of)
 	}
 	if !inDomain(m.Values, value) {
 		return ReasonValueDomain

@@ -23,7 +23,7 @@ const (
 	// flight together.
 	longestFlight = 30 * time.Minute
 	machineBudget = 6
-	// machineQuiet is longer than a send and its flight. // R3
+	// machineQuiet is longer than a send and its flight. // R3.
 	machineQuiet = machineLease + longestFlight
 )
 
@@ -227,7 +227,7 @@ func (w *world) settled(id int64, before, now storage.Item) bool {
 }
 
 // recover is a person who looks at the provider's books and resolves an item by
-// what they say at that moment, or has it sent again. // R3
+// what they say at that moment, or has it sent again. // R3.
 func (w *world) recover(t *rapid.T) {
 	item := w.store.row(w.ids[rapid.IntRange(0, len(w.ids)-1).Draw(t, "item")])
 	charges, _ := w.provider.count(IdentifierOf(item.Digest))

@@ -335,3 +335,44 @@ func TestCorrectionPayload(t *testing.T) {
 		t.Errorf("%s, %v", shown, err)
 	}
 }
+
+// Q19, O18: what is told must be expressible: of a cancel nothing, of a replaced
+// total what is left, of a negative event the effect, while it is not too old.
+func TestCheckOfCorrections(t *testing.T) {
+	t.Parallel()
+	m := testManifest // takes neither negative values nor zero
+	old := noon.Add(-35 * 24 * time.Hour)
+	for _, tc := range []struct {
+		method exporter.CorrectionMode
+		value  string
+		at     time.Time
+		want   Reason
+	}{
+		{exporter.CorrectCancel, "-12.5", noon, ""},
+		{exporter.CorrectCancel, "-12.5", old, ""},
+		{exporter.CorrectTotal, "-2.5", noon, ""},
+		{exporter.CorrectTotal, "-12.5", noon, ReasonValueDomain},
+		{exporter.CorrectTotal, "-2.5", old, ReasonCorrectionLate},
+		{exporter.CorrectNegative, "-2.5", noon, ReasonValueDomain},
+		{exporter.CorrectNegative, "2.5", noon, ""},
+		{exporter.CorrectNegative, "2.5", old, ReasonCorrectionLate},
+	} {
+		item := exporter.Item{
+			Kind: "correction", Account: "acct_1", Mode: "test", Customer: "c", Mapping: map[string]string{"event_name": "x"}, Value: tc.value, Timestamp: tc.at,
+			Corrects: &exporter.Corrects{Method: tc.method, Identifier: "fencepost_0", Value: "12.5"},
+		}
+		if got := Check(m, testDestination, item, noon); got != tc.want {
+			t.Errorf("%+v: %q", tc, got)
+		}
+	}
+	window := exporter.Item{
+		Kind: "usage_window", Account: "acct_1", Mode: "test", Customer: "c", Mapping: map[string]string{"event_name": "x"}, Timestamp: old,
+	}
+	m.Values.Negative = true
+	for value, want := range map[string]Reason{"5": ReasonTimestampWindow, "-5": ReasonCorrectionLate} { // Q20
+		window.Value = value
+		if got := Check(m, testDestination, window, noon); got != want {
+			t.Errorf("window of %s: %q", value, got)
+		}
+	}
+}

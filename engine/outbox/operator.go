@@ -66,7 +66,7 @@ const (
 )
 
 // Evidence is what is known of an item beside what the host saw itself. A search
-// that found nothing is none: a provider may show late what it took. // Q23
+// that found nothing is none: a provider may show late what it took. // Q23.
 type Evidence struct {
 	Kind    string // provider or asserted
 	Source  string // of kind provider
@@ -167,6 +167,7 @@ func mismatched(i storage.Item) error {
 	}
 }
 
+// Error says where the item is now.
 func (e *StateMismatchError) Error() string {
 	s := fmt.Sprintf("conflict: item %d is %s", e.ItemID, e.Current)
 	if e.Settled {
@@ -190,6 +191,7 @@ type MappingChangedError struct {
 	Why     string
 }
 
+// Error says why the item stays as it was made.
 func (e *MappingChangedError) Error() string {
 	return fmt.Sprintf("conflict: item %d: %s, mapping_changed", e.ItemID, e.Why)
 }

@@ -187,7 +187,7 @@ func intent(m exporter.Manifest, c storage.ClaimedItem) (exporter.Item, Reason) 
 
 // settleMethods stores how corrections are told, before the first is sent: one
 // that may have been sent is never told in another way, whoever sends it next.
-// What was lost meanwhile is left out. // Q19
+// What was lost meanwhile is left out. // Q19.
 func (p *pass) settleMethods(ctx context.Context, ready []work) ([]work, error) {
 	var moves []storage.Transition
 	for _, w := range ready {

@@ -51,7 +51,7 @@ type Requeued struct {
 // unknown is filled in, and in the corrections that wait for it. Under another
 // mapping, account or mode it is superseded by an item of another identity, and
 // they with it: only if the provider cannot have taken it, because a new
-// identifier after a possible send is a second charge. // O19, R2, Q5, Q6
+// identifier after a possible send is a second charge. // O19, R2, Q5, Q6.
 //
 // It fails with [ErrExpectedStateMismatch], with [ErrMappingChanged], and with a
 // conflict of code "still_ineligible" that names the reason for which it would be
@@ -278,7 +278,7 @@ func follow(w storage.ItemDetail, of storage.NewItem) (storage.NewItem, error) {
 
 // absent reports whether the provider cannot have taken the item: it was never
 // sent, or every attempt is logged and was definitely refused or not sent, as the
-// host itself saw it, or there is stored evidence. // R2, Q11
+// host itself saw it, or there is stored evidence. // R2, Q11.
 func absent(d storage.ItemDetail) bool {
 	for _, x := range d.Actions {
 		if x.Kind == storage.ActionEvidence && found(x) == FoundRefused {
@@ -307,7 +307,7 @@ func harmless(class string) bool {
 }
 
 func ineligible(r Reason) error {
-	return refusal("still_ineligible", "one that would not be quarantined again: "+string(r), "mend the cause first: docs/operations.md")
+	return refusal("still_ineligible", "one that would not be quarantined again: "+string(r), "mend the cause first: docs/operate-outbox.md")
 }
 
 func changed(i storage.Item, current, why string) error {

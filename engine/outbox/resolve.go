@@ -13,7 +13,7 @@ const maxMoreAttempts = 1000
 // Standing is what settling an item depends on beside the item.
 type Standing struct {
 	// QuietFor is how long nothing may have been claimed of it: longer than the
-	// longest possible send, and the exporter's read-back lag more. // R3, Q23
+	// longest possible send, and the exporter's read-back lag more. // R3, Q23.
 	QuietFor time.Duration
 	// Horizon is how long an unresolved item may be sent again. Zero: for ever.
 	Horizon time.Duration
@@ -41,7 +41,7 @@ type Resolution struct {
 	Attempts int
 }
 
-// Resolve is T8. There is no way around its conditions. // O26, R3, Q23
+// Resolve is T8. There is no way around its conditions. // O26, R3, Q23.
 //
 // It fails with tag invalid if the resolution breaks a rule and with
 // [ErrExpectedStateMismatch] if the item is not what it was taken for.
@@ -137,12 +137,12 @@ func (r Resolution) check(s Standing, a Act) error {
 type Abandonment struct {
 	LeaseToken *int64 // as in [Resolution]
 	// Disposition is of a window: write_off, or restage after a definite
-	// refusal. Empty for anything else. // Q20
+	// refusal. Empty for anything else. // Q20.
 	Disposition storage.WindowDisposition
 }
 
 // Abandon settles what cannot be mended: rejected, quarantined and uncertain
-// items, and accepted ones that are disputed. // O11, O27
+// items, and accepted ones that are disputed. // O11, O27.
 func Abandon(item storage.Item, b Abandonment, s Standing, a Act) (storage.Transition, error) {
 	if err := b.check(item, a); err != nil {
 		return storage.Transition{}, err
@@ -199,7 +199,7 @@ func Attested(d storage.ItemDetail, e Evidence) bool {
 // Attest stores evidence beside an item. It never changes the state. Evidence
 // that contradicts the state opens the item again; evidence against what was, or
 // may still be, accepted is shown as disputed, and evidence for it withdraws
-// that. // O12, Q18
+// that. // O12, Q18.
 func Attest(item storage.Item, e Evidence, s Standing, a Act) (storage.Transition, error) {
 	if err := a.Check(); err != nil {
 		return storage.Transition{}, err

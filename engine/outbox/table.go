@@ -76,7 +76,7 @@ func Table() []Rule {
 	}
 }
 
-// Marks returns what is written beside the state, which stays as it is. // O11, O12, Q25
+// Marks returns what is written beside the state, which stays as it is. // O11, O12, Q25.
 func Marks() []Rule {
 	stuck := "state is the one expected, lease_token is the one expected, settled_at is absent"
 	disputed := stuck + "; disputed"

@@ -283,7 +283,8 @@ type Item struct {
 }
 
 // Corrects says what a correction takes back and how it is to be told. Method
-// never changes from one attempt to the next.
+// never changes from one attempt to the next. A cancel tells neither value nor
+// time; a replaced total tells the original's value plus the item's.
 type Corrects struct {
 	Method     CorrectionMode // cancel, negative or replace_total
 	Identifier string         // with which the original was sent
