@@ -205,7 +205,8 @@ func (x *exporterRuntime) comparisons(now time.Time, all bool) []reconcile.Reque
 	again := today.Add(-(reconcileAgain - 1) * reconcileStep)
 	return []reconcile.Request{
 		{From: now.UTC().Add(-back).Truncate(reconcileStep), To: again, Unconfirmed: true},
-		{From: again, To: recent}, {From: recent, To: to},
+		{From: again, To: recent},
+		{From: recent, To: to},
 	}
 }
 

@@ -37,7 +37,7 @@ const (
 
 // Webhook takes a message of an exporter's provider: it verifies the signature,
 // has the plugin read it, and stores what it says beside the items. The same
-// message again changes nothing. // O12
+// message again changes nothing (O12).
 func (h *Host) Webhook(ctx context.Context, name string, header http.Header, body []byte) (api.WebhookAnswer, error) {
 	i := slices.IndexFunc(h.exporters, func(x *exporterRuntime) bool { return x.settings.Name == name })
 	if i < 0 || h.exporters[i].manifest.Webhook == nil {

@@ -166,7 +166,7 @@ func TestReportsAreTaken(t *testing.T) {
 }
 
 // What is not signed by the provider's secret, now, is refused and changes
-// nothing. // T6
+// nothing (T6).
 func TestWebhookSignatures(t *testing.T) {
 	t.Parallel()
 	double := newDouble(t)
