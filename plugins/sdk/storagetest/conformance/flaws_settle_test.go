@@ -103,3 +103,30 @@ func found(t *testing.T, mistake slip, name string) {
 	}
 	t.Errorf("%s passes", name)
 }
+
+// The model finds by itself what shows in the answers of one caller.
+func TestModelFindsSlips(t *testing.T) {
+	t.Parallel()
+	for name, mistake := range map[string]slip{
+		"method moves": slipMethodMoves, "attempts are not expected": slipAttemptsIgnored,
+		"acceptance settles what is disputed": slipSettlesDisputed,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report, err := Run(t.Context(), Options{
+				Open: func(context.Context) (storage.Adapter, error) {
+					ref := NewReference(nil)
+					ref.slips = mistake
+					return ref, nil
+				},
+				Seed: 3, Steps: 4000,
+			}, func(c Case) bool { return c.Name == "model/lockstep" }, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Failed != 1 {
+				t.Error("4000 steps found nothing")
+			}
+		})
+	}
+}

@@ -163,21 +163,27 @@ func (m *lockstep) moveSome() {
 	}
 	slices.SortFunc(digests, func(a, b storage.Hash) int { return bytes.Compare(a[:], b[:]) })
 	pair := m.leases[digests[m.rng.IntN(len(digests))]]
-	zero, yes := time.Duration(0), true
+	zero, yes, no, why := time.Duration(0), true, false, "meter_error"
+	method := []string{"cancel", "negative"}[m.rng.IntN(2)]
 	set := []storage.Change{
 		{State: storage.Accepted, AcceptedNow: true, Settled: &yes},
 		{State: storage.Pending, NextAttemptAfter: &zero},
 		{State: storage.Pending, NextAttemptAfter: &zero, MarkUnresolved: true},
 		{State: storage.Pending, NextAttemptAfter: &zero, ReturnAttempt: true},
 		{State: storage.Uncertain, MarkUnresolved: true, LastError: &storage.ItemError{Code: "c"}},
-	}[m.rng.IntN(5)]
-	stale := m.rng.IntN(5) == 0
+		{State: storage.Leased, Method: &method, AddBudget: 1},
+		{State: storage.Pending, NextAttemptAfter: &zero, Method: &method},
+		{State: storage.Accepted, AcceptedNow: true, Settled: &yes, Disputed: &why},
+	}[m.rng.IntN(8)]
+	stale, attempts := m.rng.IntN(5) == 0, 1+m.rng.IntN(2)
+	expect := []storage.Expect{{}, {}, {Attempts: &attempts}, {Settled: &no}}[m.rng.IntN(4)]
 	move := func(s storage.OutboxStore, it storage.ClaimedItem) int {
 		token := it.LeaseToken
 		if stale {
 			token--
 		}
-		t := storage.Transition{ItemID: it.ItemID, Expect: leasedBy(token), Set: set}
+		t := storage.Transition{ItemID: it.ItemID, Expect: expect, Set: set}
+		t.Expect.State, t.Expect.LeaseToken = storage.Leased, &token
 		t.Attempt = &storage.Attempt{LeaseToken: token, Owner: "w", Evidence: "host", Decided: set.State}
 		res, err := s.Transition(m.ctx, []storage.Transition{t})
 		m.must("transition", err)
@@ -201,7 +207,7 @@ func (m *lockstep) itemLines(s storage.OutboxStore, all []storage.Item) []string
 		m.must("load an item", err)
 		lines[i] = it.Identity.SubjectRef + " " + text([]any{
 			it.Identity, it.State, it.Attempts, it.Unresolved, it.LastError, it.SettledAt.IsZero(), it.AcceptedAt.IsZero(),
-			it.LeaseOwner, len(d.Attempts),
+			it.LeaseOwner, len(d.Attempts), it.Method, it.Disputed, it.AttemptBudget,
 		})
 	}
 	slices.Sort(lines)
