@@ -26,6 +26,11 @@ const (
 	ReasonUnreached = "store_unreached"
 )
 
+// behindBy is what a host adds to the claims that it remembers when it finds the
+// store behind them: claims that are made meanwhile, by hosts that do not know,
+// must not hide it from those that compare later.
+const behindBy = 1 << 20
+
 // sighting is what a host saw of the store in one heartbeat.
 type sighting struct {
 	in  storage.Incarnation
@@ -172,13 +177,18 @@ func (i *incarnations) judge(s sighting) string {
 	return ""
 }
 
+// differs reports whether a store is another server than was remembered, or the
+// same after a promotion.
+func (m remembered) differs(in storage.Incarnation) bool {
+	return (in.System != "" && m.System != "" && in.System != m.System) ||
+		(in.Timeline != 0 && m.Timeline != 0 && in.Timeline != m.Timeline)
+}
+
 // another reports whether the store is another server, or the same after a
 // promotion, since too short a time for every host to have said what it knows.
 func (i *incarnations) another(s sighting) bool {
 	m := i.memory
-	differs := (s.in.System != "" && m.System != "" && s.in.System != m.System) ||
-		(s.in.Timeline != 0 && m.Timeline != 0 && s.in.Timeline != m.Timeline)
-	if !differs {
+	if !m.differs(s.in) {
 		return false
 	}
 	if i.changed < 0 {
@@ -195,6 +205,9 @@ func (i *incarnations) fallBehind(s sighting) error {
 	}
 	if m.Since.IsZero() {
 		m.Since, m.Noticed = s.last, s.now
+	}
+	if s.in.Claims < m.Claims && !m.Behind {
+		m.Claims += behindBy
 	}
 	// A restore that was settled for less than what this host knows is none.
 	m.Behind, m.Restores = true, s.in.Restores
@@ -233,7 +246,7 @@ func (i *incarnations) allow(in storage.Incarnation, before int64) error {
 	if i.reason != "" {
 		return fmt.Errorf("%w: %s", errBehind, i.reason)
 	}
-	if i.memory == nil || in.Store != i.memory.Store {
+	if i.memory == nil || in.Store != i.memory.Store || i.memory.differs(in) {
 		i.reason = ReasonUnreached // the next heartbeat says what it is
 		return fmt.Errorf("%w: %s", errBehind, i.reason)
 	}
@@ -242,6 +255,7 @@ func (i *incarnations) allow(in storage.Incarnation, before int64) error {
 	if in.Claims > before {
 		return i.remember(m)
 	}
+	m.Claims += behindBy
 	i.reason, m.Behind = ReasonRestorePending, true
 	i.log.Error("delivery stops", "reason", i.reason, "claims", in.Claims, "remembered", before)
 	return errors.Join(fmt.Errorf("%w: %s", errBehind, i.reason), i.remember(m))

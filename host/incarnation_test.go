@@ -85,7 +85,7 @@ func TestRestoreIsNoticed(t *testing.T) {
 		}
 		store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores = 12, 1 })
 		p.wants(t, ReasonRestorePending) // settled for less than was seen
-		store.set(func(f *fakeHosts) { f.in.Claims = 200 })
+		store.set(func(f *fakeHosts) { f.in.Claims = 200 + behindBy })
 		p.wants(t, ReasonRestorePending)
 		store.set(func(f *fakeHosts) { f.in.Restores = 2 })
 		p.wants(t, "")
@@ -230,6 +230,57 @@ func TestFailover(t *testing.T) {
 				}
 				a.wants(t, want)
 				b.wants(t, want)
+			})
+		})
+	}
+}
+
+// Q17: the standby that took over is behind, and what hosts claim before they
+// have compared hides that from those that compare later, unless the one that
+// noticed says so. No claim of a store that is another server is sent before a
+// heartbeat has looked at it.
+func TestFailoverHiddenByClaims(t *testing.T) {
+	t.Parallel()
+	for name, claims := range map[string]bool{"seen by a heartbeat": false, "seen by a claim": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newFakeHosts()
+				store.in.System, store.in.Timeline = "7001", 1
+				a, b := member(t, store, "a"), member(t, store, "b")
+				a.wants(t, "")
+				b.wants(t, "")
+				for _, p := range []*presence{a, b, a, b, a} {
+					if err := store.claim(p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				store.set(func(f *fakeHosts) {
+					f.in.Timeline, f.in.Claims, f.rows = 2, 3, map[string]storage.HostRow{}
+				})
+				if claims && store.claim(a) == nil {
+					t.Error("sends what it claimed of another server")
+				}
+				if err := a.beat(t.Context()); err != nil { // it knows of five
+					t.Fatal(err)
+				}
+				if err := store.claim(b); err == nil {
+					t.Error("sends what it claimed of another server")
+				}
+				store.set(func(f *fakeHosts) { f.in.Claims = 20 }) // others claim
+				for range 2 * hostTTL / beatEvery {
+					time.Sleep(beatEvery)
+					for _, p := range []*presence{b, a} {
+						if err := p.beat(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				a.wants(t, ReasonRestorePending)
+				b.wants(t, ReasonRestorePending)
+				store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores = a.known.claims(), 1 }) // what recover restore does
+				a.wants(t, "")
+				b.wants(t, "")
 			})
 		})
 	}
