@@ -11,7 +11,7 @@ import (
 )
 
 // Q12, Q17: a beat says which store this is; who left is no host any more, and
-// its last beat is remembered. O29
+// its last beat is remembered (O29).
 func TestBeat(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 3, noSerial)
@@ -69,7 +69,7 @@ func TestBeat(t *testing.T) {
 }
 
 // A role that may not read the cluster's identity claims and beats all the same:
-// the store's own id stands for it. Q17
+// the store's own id stands for it (Q17).
 func TestBeatWithoutPrivilege(t *testing.T) {
 	t.Parallel()
 	o := newOutbox(t)
@@ -96,7 +96,7 @@ func TestBeatWithoutPrivilege(t *testing.T) {
 	}
 }
 
-// The counter of claims never gives one value twice, whoever claims. Q17
+// The counter of claims never gives one value twice, whoever claims (Q17).
 func TestClaimsCounter(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 200, noSerial)
@@ -133,7 +133,7 @@ func TestClaimsCounter(t *testing.T) {
 }
 
 // A role has one owner at a time, by the store's clock; the fence rises with
-// every change of owner and with no other. Q12
+// every change of owner and with no other (Q12).
 func TestHold(t *testing.T) {
 	t.Parallel()
 	o := newOutbox(t)

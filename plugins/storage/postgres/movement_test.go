@@ -24,7 +24,7 @@ func (o *outbox) depend(item, on int64, wait bool) {
 }
 
 // Every part that an operator may expect is tested in the statement that
-// writes, and only what is given. O11, O12
+// writes, and only what is given (O11, O12).
 func TestOperatorExpects(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
@@ -63,7 +63,7 @@ func TestOperatorExpects(t *testing.T) {
 	}
 }
 
-// A method is chosen once; the lease stays. Q19
+// A method is chosen once; the lease stays (Q19).
 func TestMethodIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 1, noSerial)
@@ -100,7 +100,7 @@ func (o *outbox) refused(text string) {
 	}
 }
 
-// A customer is filled in once, with the serial key that follows. Q6
+// A customer is filled in once, with the serial key that follows (Q6).
 func TestCustomerIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 1, noSerial)
@@ -125,7 +125,7 @@ func TestCustomerIsWrittenOnce(t *testing.T) {
 }
 
 // Two who name different customers at once: one wins, the other changes
-// nothing. Q6
+// nothing (Q6).
 func TestCustomerRace(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 20, noSerial)
@@ -163,7 +163,7 @@ func TestCustomerRace(t *testing.T) {
 }
 
 // What waits is not seen by a claim, and is released with its original: in the
-// lean statement of a deliverer, and only if its row changed. Q18, O24
+// lean statement of a deliverer, and only if its row changed (Q18, O24).
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 5, noSerial)
@@ -217,7 +217,7 @@ func ids(cl storage.Claim) []int64 {
 }
 
 // Evidence against an original concerns its corrections; what is disputed stays
-// open when it is accepted, and an empty text withdraws it. Q18, Q25
+// open when it is accepted, and an empty text withdraws it (Q18, Q25).
 func TestDispute(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 3, noSerial)
@@ -255,7 +255,7 @@ func TestDispute(t *testing.T) {
 }
 
 // An action is appended if the row changed, and never changes; one without
-// actor or reason is refused with all that came with it. O11
+// actor or reason is refused with all that came with it (O11).
 func TestActions(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 2, noSerial)
