@@ -56,7 +56,7 @@ func correctionsListed(r *run) {
 	r.same("the first page", []any{ids, page.More}, []any{[]string{"c1 1 -1 1", "c2 2 -2 1"}, true})
 	ids, page = list("1", page.Next, 2)
 	r.same("the second page", []any{ids, page.More}, []any{[]string{"c3 3 -3 1"}, false})
-	ids, page = list("c1", 0, 2)
+	ids, page = list("c1", 0, 1000)
 	r.same("of a correction", []any{len(ids), page.More}, []any{0, false})
 	ids, _ = list("none", 0, 2)
 	r.same("of nothing", len(ids), 0)
