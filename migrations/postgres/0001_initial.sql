@@ -15,21 +15,18 @@ CREATE TABLE {schema}.fencepost_meta (
 INSERT INTO {schema}.fencepost_meta (key, value) VALUES ('routes_revision', 0);
 
 -- Which store this is and how far it has come. A copy of the database is the
--- same store; restores counts how often an operator said that it went back, and
--- claims_base is what is added to the sequence of claims since.
+-- same store. claims is raised by every claim that takes something, in its
+-- transaction and held to its commit: a copy that lacks a claim is behind by it. A
+-- sequence would be noted ahead of what is committed. restores counts how often
+-- an operator said that the store went back.
 CREATE TABLE {schema}.fencepost_store (
   scope    integer PRIMARY KEY CHECK (scope = 1),
   id       text    NOT NULL DEFAULT gen_random_uuid(),
-  restores bigint  NOT NULL DEFAULT 0,
-  claims_base bigint NOT NULL DEFAULT 0
-);
+  claims   bigint  NOT NULL DEFAULT 0,
+  restores bigint  NOT NULL DEFAULT 0
+) WITH (fillfactor = 10);
 
 INSERT INTO {schema}.fencepost_store (scope) VALUES (1);
-
--- Raised by every claim that takes something. The server notes a sequence 32
--- values ahead: a crash, or a standby that takes over, may leave it higher by
--- as many, never lower. What was restored is behind by more.
-CREATE SEQUENCE {schema}.fencepost_claim_seq AS bigint CACHE 1;
 
 -- The cluster and its timeline; the store's id and zero where the server does
 -- not tell this role.

@@ -30,7 +30,6 @@ sample AS (
   SELECT $1::text, $3::text, $4::bigint, t.now FROM t WHERE $3::text <> '' AND NOT $7::boolean
 )
 SELECT t.now, last.at, k.id, c.system, c.timeline,
-       k.claims_base + (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {schema}.fencepost_claim_seq),
-       k.restores
+       k.claims, k.restores
 FROM t CROSS JOIN last CROSS JOIN {schema}.fencepost_store AS k CROSS JOIN {schema}.fencepost_cluster() AS c
 WHERE k.scope = 1

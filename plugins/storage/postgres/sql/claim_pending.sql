@@ -58,12 +58,16 @@ moved AS (
   RETURNING v.at, v.code, u.item, u.route, u.state, u.serial_key, u.attempts, u.attempt_budget, u.unresolved,
             u.first_attempt_at, u.lease_token, u.settled_at, u.method
 ),
--- Once for the statement, and only if it took something.
+-- Once for the statement, and only if it took something. The row is held to the
+-- commit, so that the order of the counter is that of the commits.
+raised AS (
+  UPDATE {schema}.fencepost_store AS k SET claims = k.claims + 1
+  WHERE k.scope = 1 AND EXISTS (SELECT FROM moved)
+  RETURNING k.claims, k.id, k.restores
+),
 past AS MATERIALIZED (
-  SELECT k.claims_base + nextval('{schema}.fencepost_claim_seq') AS claims, k.id, k.restores, c.system, c.timeline
-  FROM (SELECT FROM moved LIMIT 1) AS one
-  CROSS JOIN {schema}.fencepost_store AS k CROSS JOIN {schema}.fencepost_cluster() AS c
-  WHERE k.scope = 1
+  SELECT k.claims, k.id, k.restores, c.system, c.timeline
+  FROM raised AS k CROSS JOIN {schema}.fencepost_cluster() AS c
 ),
 counted AS (
   INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)

@@ -8,7 +8,10 @@
 -- their key, state || '' and coalesce(superseded_by, 0) hide it;
 -- the wrong partial index of two: ORDER BY names the right one.
 -- With that there is one plan, whatever the parameters: it is made once a session.
+-- A host that is cut off between a claim and its commit holds the counter of
+-- claims: the server ends its session.
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true),
-       set_config('plan_cache_mode', 'force_generic_plan', true)
+       set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('idle_in_transaction_session_timeout', '15s', true)
