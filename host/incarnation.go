@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,9 @@ type sighting struct {
 	// a claim of its own may have come between.
 	before int64
 	at     time.Duration // on the host's own clock
+	// lost: the store is another server, and a claim that this host sent from is
+	// not in it.
+	lost bool
 }
 
 // incarnations decides whether the store is the one that this host knows, no
@@ -166,7 +170,7 @@ func (i *incarnations) judge(s sighting) string {
 	m := i.memory
 	settled := m != nil && s.in.Restores > m.Restores && s.in.Claims >= s.before
 	switch {
-	case ahead, s.in.Claims < s.before, m != nil && m.Behind && !settled:
+	case ahead, s.in.Claims < s.before, s.lost && !settled, m != nil && m.Behind && !settled:
 		return ReasonRestorePending
 	case m == nil && s.in.Claims > 0 && !vouched:
 		return ReasonNoMemory
@@ -197,6 +201,16 @@ func (i *incarnations) another(s sighting) bool {
 	return s.at-i.changed < hostTTL
 }
 
+// witnesses are what must be in the store if it is another server than before.
+func (i *incarnations) witnesses(in storage.Incarnation) []witness {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.load(in.Store); i.memory == nil || !i.memory.differs(in) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(i.memory.Last[:]), func(w witness) bool { return w.Item == 0 })
+}
+
 // fallBehind remembers that the store went back.
 func (i *incarnations) fallBehind(s sighting) error {
 	m := remembered{Store: s.in.Store}
@@ -206,8 +220,8 @@ func (i *incarnations) fallBehind(s sighting) error {
 	if m.Since.IsZero() {
 		m.Since, m.Noticed = s.last, s.now
 	}
-	if s.in.Claims < m.Claims && !m.Behind {
-		m.Claims += behindBy
+	if (s.lost || s.in.Claims < m.Claims) && !m.Behind {
+		m.Claims = max(m.Claims, s.in.Claims) + behindBy
 	}
 	// A restore that was settled for less than what this host knows is none.
 	m.Behind, m.Restores = true, s.in.Restores
@@ -240,7 +254,8 @@ var errBehind = errors.New("the store is not the one that this host knows")
 // allow is asked after a claim and before the first send of its page: before is
 // what was remembered when the claim was asked for. When it returns nil, what it
 // saw is on the disk. // Q17.
-func (i *incarnations) allow(in storage.Incarnation, before int64) error {
+func (i *incarnations) allow(claim storage.Claim, before int64) error {
+	in := claim.Incarnation
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.reason != "" {
@@ -250,8 +265,7 @@ func (i *incarnations) allow(in storage.Incarnation, before int64) error {
 		i.reason = ReasonUnreached // the next heartbeat says what it is
 		return fmt.Errorf("%w: %s", errBehind, i.reason)
 	}
-	m := *i.memory
-	m.Claims = max(m.Claims, in.Claims)
+	m := i.memory.saw(claim)
 	if in.Claims > before {
 		return i.remember(m)
 	}

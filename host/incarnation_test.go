@@ -18,9 +18,10 @@ func (f *fakeHosts) claim(p *presence) error {
 	g.trusted()
 	f.mu.Lock()
 	f.in.Claims++
-	in := f.in
+	f.tokens[7]++
+	claim := storage.Claim{Incarnation: f.in, Items: []storage.ClaimedItem{{ItemID: 7, LeaseToken: f.tokens[7]}}}
 	f.mu.Unlock()
-	return g.allow(nil, in) //nolint:staticcheck // the context is not looked at
+	return g.allow(nil, claim) //nolint:staticcheck // the context is not looked at
 }
 
 func (p *presence) wants(t *testing.T, reason string) {
@@ -36,7 +37,7 @@ func (p *presence) wants(t *testing.T, reason string) {
 // again is the same host, started again with what it remembers.
 func (p *presence) again(t *testing.T) *presence {
 	t.Helper()
-	q := member(t, p.store, p.owner)
+	q := member(t, p.store.(*fakeHosts), p.owner) //nolint:errcheck // the only type here
 	q.known.dir = p.known.dir
 	return q
 }
@@ -281,6 +282,45 @@ func TestFailoverHiddenByClaims(t *testing.T) {
 				store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores = a.known.claims(), 1 }) // what recover restore does
 				a.wants(t, "")
 				b.wants(t, "")
+			})
+		})
+	}
+}
+
+// A sequence may stand ahead of what was lost: of a server that was promoted the
+// rows tell, which the claims themselves wrote.
+func TestFailoverWithACounterThatRunsAhead(t *testing.T) {
+	t.Parallel()
+	for name, tokens := range map[string]int64{"all there": 5, "the last one lost": 4, "none there": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newFakeHosts()
+				store.in.System, store.in.Timeline = "7001", 1
+				p := member(t, store, "a")
+				p.wants(t, "")
+				for range 5 {
+					if err := store.claim(p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				store.set(func(f *fakeHosts) {
+					f.in.Timeline, f.in.Claims, f.tokens[7] = 2, 33, tokens
+					if tokens == 0 {
+						delete(f.tokens, 7)
+					}
+				})
+				want := ReasonRestorePending
+				if tokens == 5 {
+					want = ReasonFailoverPending
+				}
+				p.wants(t, want)
+				p.again(t).wants(t, want)
+				time.Sleep(hostTTL)
+				if tokens == 5 {
+					want = ""
+				}
+				p.wants(t, want)
 			})
 		})
 	}

@@ -24,12 +24,32 @@ type remembered struct {
 	Timeline int64  `json:"timeline,omitempty"`
 	Claims   int64  `json:"claims"`
 	Restores int64  `json:"restores"`
+	// Last are the first items of the pages that this host sent last, with the
+	// token that it held them by: rows that a claim's own transaction wrote,
+	// which a counter that runs ahead of its transactions does not tell.
+	Last [16]witness `json:"last"`
 	// Behind is set while the store is known to have gone back in time and
 	// nobody has settled what that means. Since is the last heartbeat before
 	// it went back, and Noticed when that was noticed, both by its clock.
 	Behind  bool      `json:"behind,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Noticed time.Time `json:"noticed,omitzero"`
+}
+
+// witness is an item and the lease token that a claim gave it.
+type witness struct {
+	Item  int64 `json:"item,omitempty"`
+	Token int64 `json:"token,omitempty"`
+}
+
+// saw returns what is remembered once a page was claimed.
+func (m remembered) saw(c storage.Claim) remembered {
+	m.Claims = max(m.Claims, c.Incarnation.Claims)
+	if len(c.Items) > 0 {
+		copy(m.Last[1:], m.Last[:])
+		m.Last[0] = witness{c.Items[0].ItemID, c.Items[0].LeaseToken}
+	}
+	return m
 }
 
 // at returns what is remembered once the store has been seen as in.

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/egress"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -32,6 +34,7 @@ const (
 // the one this host knows. // Q12, Q16, Q17.
 type presence struct {
 	store   storage.HostStore
+	items   storage.OutboxStore
 	owner   string
 	version string
 	boot    string
@@ -61,13 +64,14 @@ func (h *Host) newPresence() *presence {
 	if !ok {
 		return nil
 	}
+	items, _ := h.store.(storage.OutboxStore) // the engine required it
 	boot, clock := bootClock(h.owner)
 	dir := h.cfg.Settings.StateDir
 	if len(h.exporters) == 0 && !h.cfg.WithoutDelivery {
 		dir = "" // it sends nothing, so it has nothing to remember
 	}
 	return &presence{
-		store: store, owner: h.owner, version: h.cfg.Version, boot: boot, clock: clock,
+		store: store, items: items, owner: h.owner, version: h.cfg.Version, boot: boot, clock: clock,
 		flushed: h.engine.FlushedThrough, bound: time.Duration(h.cfg.Settings.Outbox.BackwardStep),
 		known: newIncarnations(dir, h.cfg.Logger), log: h.cfg.Logger,
 	}
@@ -138,6 +142,9 @@ func (p *presence) beat(ctx context.Context) error {
 			seen.others = append(seen.others, r)
 		}
 	}
+	if seen.lost, err = p.lost(ctx, res.Incarnation); err != nil {
+		return err
+	}
 	if err := p.known.see(seen); err != nil {
 		return err
 	}
@@ -146,6 +153,24 @@ func (p *presence) beat(ctx context.Context) error {
 	defer p.mu.Unlock()
 	p.beatAt, p.hosts, p.trusted = begun, len(seen.others)+1, trusted
 	return nil
+}
+
+// lost reports whether a store that is another server than before lacks a claim
+// that this host has sent from. The servers' logs are prefixes of each other, so a
+// server that has the last claims has all before them. // Q17.
+func (p *presence) lost(ctx context.Context, in storage.Incarnation) (bool, error) {
+	for _, w := range p.known.witnesses(in) {
+		d, err := p.items.LoadItem(ctx, w.Item)
+		switch {
+		case errors.Is(err, sdk.ErrNotFound):
+			return true, nil
+		case err != nil:
+			return false, fmt.Errorf("look for the last claims: %w", err)
+		case d.Item.LeaseToken < w.Token:
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // send sends a heartbeat and returns the reading of the clocks that it made.
@@ -269,6 +294,6 @@ func (g *gate) trusted() time.Time {
 }
 
 // allow is asked before the first send of what a claim took.
-func (g *gate) allow(_ context.Context, in storage.Incarnation) error {
-	return g.known.allow(in, g.before)
+func (g *gate) allow(_ context.Context, claim storage.Claim) error {
+	return g.known.allow(claim, g.before)
 }

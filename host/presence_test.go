@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -26,11 +27,29 @@ type fakeHosts struct {
 	roles   map[string]storage.Holding
 	fail    error
 	beats   int
+	tokens  map[int64]int64
+}
+
+// fakeItems are the items of such a store.
+type fakeItems struct {
+	storage.OutboxStore
+	*fakeHosts
+}
+
+func (f fakeItems) LoadItem(_ context.Context, id int64) (storage.ItemDetail, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	token, ok := f.tokens[id]
+	if !ok {
+		return storage.ItemDetail{}, &sdk.Error{Tag: sdk.TagNotFound}
+	}
+	return storage.ItemDetail{Item: storage.Item{ItemID: id, LeaseToken: token}}, nil
 }
 
 func newFakeHosts() *fakeHosts {
 	return &fakeHosts{
 		in: storage.Incarnation{Store: "s1"}, rows: map[string]storage.HostRow{}, roles: map[string]storage.Holding{},
+		tokens: map[int64]int64{},
 	}
 }
 
@@ -100,12 +119,12 @@ func (f *fakeHosts) set(change func(*fakeHosts)) {
 }
 
 // member is a host as far as presence goes, on its own boot.
-func member(t *testing.T, store storage.HostStore, owner string) *presence {
+func member(t *testing.T, store *fakeHosts, owner string) *presence {
 	t.Helper()
 	began := time.Now()
 	log := slog.New(slog.DiscardHandler)
 	return &presence{
-		store: store, owner: owner, boot: "boot-" + owner, clock: func() time.Duration { return time.Since(began) + time.Hour },
+		store: store, items: fakeItems{fakeHosts: store}, owner: owner, boot: "boot-" + owner, clock: func() time.Duration { return time.Since(began) + time.Hour },
 		flushed: func() time.Time { return time.Time{} }, bound: 10 * time.Minute,
 		known: newIncarnations(filepath.Join(t.TempDir(), "state"), log), log: log,
 	}

@@ -177,7 +177,8 @@ func (p *presence) sight(ctx context.Context) (sighting, error) {
 			s.others = append(s.others, r)
 		}
 	}
-	return s, nil
+	s.lost, err = p.lost(ctx, res.Incarnation)
+	return s, err
 }
 
 // behind says since when what happened to the store is unknown, and when that was
@@ -195,5 +196,7 @@ func (i *incarnations) behind() (since, noticed time.Time, ok bool) {
 func (i *incarnations) adopt(in storage.Incarnation) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.remember(remembered{}.orNew(i.memory).at(in))
+	m := remembered{}.orNew(i.memory).at(in)
+	m.Last = [16]witness{} // of what was settled
+	return i.remember(m)
 }

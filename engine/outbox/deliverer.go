@@ -59,10 +59,10 @@ type Config struct {
 	// [TrustedSince]. nil, or the zero time: no such rule. // Q16
 	TrustedSince func() time.Time
 	// BeforeSend is called after each claim that took something and before its
-	// first send, with the incarnation that the claim answered. If it fails
+	// first send, with what the claim answered. If it fails
 	// nothing is sent: what was claimed is handed back. nil: nobody is asked.
 	// // Q17
-	BeforeSend func(ctx context.Context, in storage.Incarnation) error
+	BeforeSend func(ctx context.Context, claim storage.Claim) error
 	// Trusted takes the plugin's word that something was not taken.
 	Trusted bool
 	// Grace bounds what goes on after the context is done: requests in

@@ -21,7 +21,7 @@ func TestNothingIsSentThatTheHostDoesNotAllow(t *testing.T) {
 		refusal, asked := errors.New("the store went back in time"), 0
 		refuse := true
 		d := b.deliverer(s, func(c *Config) {
-			c.BeforeSend = func(context.Context, storage.Incarnation) error {
+			c.BeforeSend = func(context.Context, storage.Claim) error {
 				asked++
 				if refuse {
 					return refusal

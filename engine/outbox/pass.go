@@ -98,7 +98,7 @@ func (p *pass) allowed(ctx context.Context, claim storage.Claim) error {
 	if p.cfg.BeforeSend == nil || len(claim.Items) == 0 {
 		return nil
 	}
-	err := p.cfg.BeforeSend(ctx, claim.Incarnation)
+	err := p.cfg.BeforeSend(ctx, claim)
 	if err == nil {
 		return nil
 	}
