@@ -4,6 +4,7 @@ package faults
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -27,6 +28,9 @@ func (r *rig) audit() *books {
 	if r.server != nil && !r.server.hasEnded() {
 		r.compareAPI()
 		r.server.stop()
+	}
+	if r.second != nil && !r.second.hasEnded() {
+		r.second.stop()
 	}
 	b := r.read()
 	for _, p := range b.problems {
@@ -149,7 +153,7 @@ func (r *rig) auditItems(b *books) {
 	counts := map[string]int64{}
 	for _, it := range b.items {
 		k := fmt.Sprint(it.route, " ", it.seq)
-		if !want[k] {
+		if !want[k] && it.kind != string(storage.SubjectWindow) {
 			r.t.Errorf("item %d of event %d on route %d is extra or double", it.id, it.seq, it.route)
 		}
 		delete(want, k)
@@ -178,11 +182,12 @@ func (b *books) routesOf(e storedEvent) []int64 {
 	type destination struct{ exporter, account, mode string }
 	best := map[destination]storedRoute{}
 	for _, rt := range b.routes {
-		if rt.after >= e.seq || rt.retired || (rt.feature != e.feature && rt.feature != storage.AnyFeature) {
+		if rt.after >= e.seq || (rt.retired && !b.replaced(rt)) || (rt.feature != e.feature && rt.feature != storage.AnyFeature) {
 			continue
 		}
 		d := destination{rt.exporter, rt.account, rt.mode}
-		if have, ok := best[d]; !ok || have.feature == storage.AnyFeature {
+		// Of two for the same, the one that began later: a mapping was changed.
+		if have, ok := best[d]; !ok || (have.feature == rt.feature && rt.after > have.after) || (have.feature == storage.AnyFeature && rt.feature != have.feature) {
 			best[d] = rt
 		}
 	}
@@ -193,6 +198,14 @@ func (b *books) routesOf(e storedEvent) []int64 {
 		}
 	}
 	return ids
+}
+
+// replaced reports whether another route for the same began after this one: then
+// it was retired by a change of the mapping, and what it had before is its own.
+func (b *books) replaced(rt storedRoute) bool {
+	return slices.ContainsFunc(b.routes, func(o storedRoute) bool {
+		return o.exporter == rt.exporter && o.account == rt.account && o.mode == rt.mode && o.feature == rt.feature && o.after > rt.after
+	})
 }
 
 // auditAttempts: every write of an outcome carried the token of its claim, so
@@ -213,7 +226,7 @@ func (r *rig) auditAttempts(b *books) {
 			}
 			written[a.token] = true
 		}
-		if it.state == "accepted" && !slices.ContainsFunc(b.attempts[it.id], func(a storedAttempt) bool { return !a.fenced && a.decided == "accepted" }) {
+		if it.state == "accepted" && !r.resolved[it.id] && !slices.ContainsFunc(b.attempts[it.id], func(a storedAttempt) bool { return !a.fenced && a.decided == "accepted" }) {
 			r.t.Errorf("item %d is accepted and no attempt says so", it.id)
 		}
 	}
@@ -224,8 +237,12 @@ func (r *rig) auditAttempts(b *books) {
 // account or mode than the identity names (I10).
 func (r *rig) auditLedger(b *books, exporter string, d *stripedouble.Server) {
 	r.t.Helper()
-	entries := map[string]stripedouble.Entry{}
+	entries, cancelled, byItem := map[string]stripedouble.Entry{}, map[string]bool{}, map[int64]storedItem{}
+	for _, it := range b.items {
+		byItem[it.id] = it
+	}
 	for _, e := range d.Entries() {
+		cancelled[e.Identifier] = !e.CancelledAt.IsZero()
 		if _, twice := entries[e.Identifier]; twice {
 			r.t.Errorf("%s: %s is in two accounts or modes", exporter, e.Identifier)
 		}
@@ -246,8 +263,15 @@ func (r *rig) auditLedger(b *books, exporter string, d *stripedouble.Server) {
 		if entry.Charges > 1 {
 			r.t.Errorf("DOUBLE CHARGE: item %d (%s) was charged %d times", it.id, it.state, entry.Charges)
 		}
-		if problem := honest(it, entry.Charges); problem != "" {
-			r.t.Errorf("item %d, %s, unresolved %t, code %q, was charged %d times: %s", it.id, it.state, it.unresolved, it.code, entry.Charges, problem)
+		effects := entry.Charges
+		if it.method == "cancel" {
+			// What it does is seen in the original's entry.
+			if effects = b2i(cancelled[byItem[it.dependsOn].identifier]); ok {
+				r.t.Errorf("item %d cancels, and was charged too", it.id)
+			}
+		}
+		if problem := honest(it, effects); problem != "" {
+			r.t.Errorf("item %d, %s, unresolved %t, code %q, had its effect %d times: %s", it.id, it.state, it.unresolved, it.code, effects, problem)
 		}
 		if ok {
 			r.compareEntry(b, it, entry)
@@ -283,11 +307,14 @@ func honest(it storedItem, charges int) string {
 
 func (r *rig) compareEntry(b *books, it storedItem, e stripedouble.Entry) {
 	r.t.Helper()
+	if it.kind == string(storage.SubjectWindow) {
+		return // its test adds up what was counted
+	}
 	ev := b.events[it.seq]
 	value, err := decimal.Parse(e.Value)
-	if err != nil || !value.Equal(ev.quantity) || e.EventName != "llm_"+ev.feature || e.Customer != it.customer || e.Timestamp != ev.at.Unix() {
+	if err != nil || !value.Equal(ev.effect) || e.EventName != "llm_"+ev.feature || e.Customer != it.customer || e.Timestamp != ev.at.Unix() {
 		r.t.Errorf("item %d charged %s %s to %s at %d; the event is %s %s of %s at %d",
-			it.id, e.EventName, e.Value, e.Customer, e.Timestamp, ev.feature, ev.quantity, it.customer, ev.at.Unix())
+			it.id, e.EventName, e.Value, e.Customer, e.Timestamp, ev.feature, ev.effect, it.customer, ev.at.Unix())
 	}
 	if e.Account != it.account || (e.Livemode != (it.mode == "live") && it.code != "mode_mismatch") {
 		r.t.Errorf("item %d of %s/%s was charged to %s, live %t", it.id, it.account, it.mode, e.Account, e.Livemode)
@@ -331,5 +358,30 @@ func (b *books) accepted(r *rig) int {
 			r.t.Errorf("item %d is %s (%s%s) after %d attempts", it.id, it.state, it.code, it.quarantine, it.attempts)
 		}
 	}
+	for exporter, d := range r.judges() {
+		r.auditNet(b, exporter, d)
+	}
 	return len(b.items)
+}
+
+// auditNet: once everything is accepted the provider bills what events and
+// corrections come to, to the last digit.
+func (r *rig) auditNet(b *books, exporter string, d *stripedouble.Server) {
+	r.t.Helper()
+	want := map[string]decimal.Decimal{}
+	for _, it := range b.items {
+		if it.kind == string(storage.SubjectWindow) || it.state != "accepted" {
+			return
+		}
+		if it.exporter == exporter {
+			want["llm_"+it.feature] = want["llm_"+it.feature].Add(b.events[it.seq].effect)
+		}
+	}
+	net := d.Ledger().NetTotal
+	for name, w := range want {
+		got, err := decimal.ParseTotal(cmp.Or(net[name], "0"))
+		if err != nil || !got.Equal(w) {
+			r.t.Errorf("%s bills %q of %s, events and corrections come to %s (%v)", exporter, net[name], name, w, err)
+		}
+	}
 }

@@ -69,6 +69,14 @@ func (s *stream) more(n int) {
 // stop ends the stream, repeats what was not answered, and settles the books.
 func (s *stream) stop() *books {
 	s.b.t.Helper()
+	books := s.settle()
+	books.accepted(s.b.rig)
+	return books
+}
+
+// settle is stop that leaves it to its caller what became of the items.
+func (s *stream) settle() *books {
+	s.b.t.Helper()
 	close(s.quit)
 	s.wg.Wait()
 	eventually(s.b.t, "readiness turns green", func() bool { return s.b.status("/readyz") == http.StatusOK })
@@ -77,7 +85,6 @@ func (s *stream) stop() *books {
 	}
 	s.b.drain()
 	books := s.b.audit()
-	books.accepted(s.b.rig)
 	s.b.t.Logf("%d calls answered, %d not", s.ok, len(s.unknown))
 	return books
 }

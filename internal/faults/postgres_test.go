@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost/fencepost/internal/pgtest"
+	"github.com/fencepost/fencepost/internal/stripedouble"
 )
 
 // schemaName is that of a cluster which belongs to one rig.
@@ -25,10 +26,10 @@ type bed struct {
 
 // on makes a rig on a schema of the shared server. The program is the one with
 // faults.
-func newBed(t *testing.T, s settings) *bed {
+func newBed(t *testing.T, s settings, change ...func(*stripedouble.Config)) *bed {
 	t.Helper()
 	dsn, schema := pgtest.Schema(t)
-	b := &bed{rig: newBareRig(t, s), dsn: dsn, schema: schema}
+	b := &bed{rig: newBareRig(t, s, change...), dsn: dsn, schema: schema}
 	b.use(dsn)
 	return b
 }
@@ -82,4 +83,15 @@ func (b *bed) sql(c *pgx.Conn, text string) {
 	if _, err := c.Exec(b.t.Context(), text); err != nil {
 		b.t.Fatalf("%s: %v", text, err)
 	}
+}
+
+// at is a connection to another server.
+func (b *bed) at(c *pgtest.Cluster) *pgx.Conn {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), c.DSN())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }

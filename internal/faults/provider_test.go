@@ -32,15 +32,24 @@ func (r *rig) round(schedule string, n int) []api.ItemView {
 // identifier is sent again and the provider knows it.
 func TestEffectAppliedAndAnswerLost(t *testing.T) {
 	t.Parallel()
+	for store, open := range pairs() {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			effectAppliedAndAnswerLost(t, open(t, shortLease()))
+		})
+	}
+}
+
+func effectAppliedAndAnswerLost(t *testing.T, r *rig) {
+	t.Helper()
 	tests := []string{
 		"500", "502", "503(retry_after=1)", "504", "400", "401", "403", "404", "408", "409",
 		"reset", "close", "truncate", "empty", "html", "html(status=200)", "foreign", "redirect",
 		"headers", "huge(bytes=8388608)", "gzip(bytes=8388608)",
 		"slow(delay=5s)", "slowloris(delay=500ms)",
 	}
-	r := newRig(t, shortLease())
 	r.subscribe()
-	r.start("")
+	r.both()
 	n := 0
 	for _, kind := range tests {
 		const each = 3
@@ -73,13 +82,22 @@ func TestEffectAppliedAndAnswerLost(t *testing.T) {
 // F30, P2: nothing happened, whatever the answer. Tried again until accepted.
 func TestNoEffectAndNoAnswer(t *testing.T) {
 	t.Parallel()
+	for store, open := range pairs() {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			noEffectAndNoAnswer(t, open(t, defaults()))
+		})
+	}
+}
+
+func noEffectAndNoAnswer(t *testing.T, r *rig) {
+	t.Helper()
 	tests := []string{
 		"500", "502", "503", "503(retry_after=1)", "400", "401", "403", "404", "408", "409",
 		"reset", "close", "truncate", "empty", "html", "foreign",
 	}
-	r := newRig(t, defaults())
 	r.subscribe()
-	r.start("")
+	r.both()
 	n := 0
 	for _, kind := range tests {
 		for _, it := range r.round("before:"+kind+"@first2", 3) {
@@ -128,7 +146,16 @@ func TestOddSuccesses(t *testing.T) {
 // somebody else's charge is not ours.
 func TestForeignDuplicate(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, defaults())
+	for store, open := range pairs() {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			foreignDuplicate(t, open(t, defaults()))
+		})
+	}
+}
+
+func foreignDuplicate(t *testing.T, r *rig) {
+	t.Helper()
 	r.subscribe()
 	r.load(events("e", 4))
 	for i, it := range r.read().items[:2] {
@@ -138,7 +165,7 @@ func TestForeignDuplicate(t *testing.T) {
 		}
 		r.preload(it.identifier, value)
 	}
-	r.start("")
+	r.both()
 	r.drain()
 	b := r.audit()
 	for _, it := range b.items {
@@ -176,9 +203,9 @@ func TestRefusals(t *testing.T) {
 		"mendable, and lost at first": {"after:truncate@n1", true, "uncertain", "refused_while_unresolved", 0},
 	}
 	for name, test := range tests {
-		t.Run(subtest(name), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, defaults(), withCustomers("cus_acme"))
+		onPairs(t, subtest(name), func(t *testing.T, open opener) {
+			t.Helper()
+			r := open(defaults(), withCustomers("cus_acme"))
 			customer := "cus_acme"
 			if test.change {
 				customer = "cus_stranger"
@@ -186,7 +213,7 @@ func TestRefusals(t *testing.T) {
 			r.subscribe("stripe=" + customer)
 			r.load(events("e", 1))
 			r.faults(test.schedule)
-			r.start("")
+			r.both()
 			r.drain()
 			b := r.audit()
 			it := b.items[0]

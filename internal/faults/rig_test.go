@@ -33,11 +33,13 @@ type settings struct {
 	baseURL                                string // instead of the double's
 	extra                                  string // YAML of further exporters
 	record                                 string // limits.record_timeout
+	more                                   string // YAML beside all of this
+	mapping                                int    // version of the mapping
 }
 
 func defaults() settings {
 	return settings{
-		page: 50, attempts: 20, rate: 1000, concurrency: 8, mode: "test",
+		mapping: 1, page: 50, attempts: 20, rate: 1000, concurrency: 8, mode: "test",
 		record: "15s", lease: "10s", base: "50ms", cap: "200ms", rateLimitDelay: "100ms",
 	}
 }
@@ -56,6 +58,10 @@ type rig struct {
 	starts   int
 	rounds   int
 	key      string
+	// separate: two deliverers are two processes, each with a configuration and
+	// a state_dir of its own. Without it they are two hosts in one process.
+	separate bool
+	second   *server
 
 	mu sync.Mutex
 	// sent is every event that some call carried, acked those of which a call
@@ -64,6 +70,8 @@ type rig struct {
 	acked map[eventKey]bool
 	// foreign are identifiers that a test charged at the double itself.
 	foreign map[string]bool
+	// resolved are items that a test settled as an operator.
+	resolved map[int64]bool
 }
 
 // newRig starts a double. Nothing else runs yet.
@@ -82,7 +90,7 @@ func newBareRig(t *testing.T, s settings, change ...func(*stripedouble.Config)) 
 	t.Helper()
 	return &rig{
 		t: t, dir: t.TempDir(), settings: s, program: binary, key: canary, double: newDouble(t, change...),
-		sent: map[eventKey]event{}, acked: map[eventKey]bool{}, foreign: map[string]bool{},
+		sent: map[eventKey]event{}, acked: map[eventKey]bool{}, foreign: map[string]bool{}, resolved: map[int64]bool{},
 	}
 }
 
@@ -127,15 +135,24 @@ func exporterYAML(name, account string, d *stripedouble.Server, s settings) stri
     allow_private: ["127.0.0.0/8"]
     rate: %d
     concurrency: %d
-    mapping: {version: 1, features: {tokens: {event_name: llm_tokens}, context_tokens: {event_name: llm_context_tokens}, generated_tokens: {event_name: llm_generated_tokens}}}
-`, name, account, s.mode, keyVar, url, d.CAFile(), s.rate, s.concurrency)
+    mapping: {version: %[9]d, features: {tokens: {event_name: llm_tokens, release: "%[9]d"}, context_tokens: {event_name: llm_context_tokens}, generated_tokens: {event_name: llm_generated_tokens}}}
+`, name, account, s.mode, keyVar, url, d.CAFile(), s.rate, s.concurrency, s.mapping)
 }
 
 // configure writes the configuration file.
 func (r *rig) configure() {
 	r.t.Helper()
 	s := r.settings
-	text := fmt.Sprintf(`storage: %s
+	r.writeConfig(r.config(), "state", s)
+	if r.separate {
+		r.writeConfig(r.secondConfig(), "state-2", s)
+	}
+}
+
+// writeConfig writes one host's configuration.
+func (r *rig) writeConfig(path, state string, s settings) {
+	r.t.Helper()
+	text := fmt.Sprintf(`%sstorage: %s
 listen: 127.0.0.1:0
 state_dir: %q
 meters:
@@ -144,14 +161,17 @@ meters:
 limits: {record_timeout: %s}
 outbox: {tick: 20ms, page: %d, lease: %s, base: %s, cap: %s, attempts: %d, rate_limit_delay: %s}
 exporters:
-%s%s`, r.storage, filepath.Join(r.dir, "state"), s.record, s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
+%s%s`, s.more, r.storage, filepath.Join(r.dir, state), s.record, s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
 		exporterYAML("stripe", account, r.double, s), s.extra)
-	if err := os.WriteFile(r.config(), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 func (r *rig) config() string { return filepath.Join(r.dir, "fencepost.yaml") }
+
+// secondConfig is that of the second of two hosts, with a state_dir of its own.
+func (r *rig) secondConfig() string { return filepath.Join(r.dir, "fencepost-2.yaml") }
 
 // faults sets the double's schedule.
 func (r *rig) faults(schedule string) {

@@ -34,6 +34,12 @@ func (r *rig) launch(rules string) *server {
 	return r.launchAs(rules, r.program, "serve", "--config", r.config(), "--log-level", "debug")
 }
 
+// launchSecond starts the second of two hosts, see rig.separate.
+func (r *rig) launchSecond(rules string) *server {
+	r.t.Helper()
+	return r.launchAs(rules, r.program, "serve", "--config", r.secondConfig(), "--log-level", "debug")
+}
+
 func (r *rig) launchAs(rules, program string, args ...string) *server {
 	r.t.Helper()
 	r.starts++
@@ -48,7 +54,10 @@ func (r *rig) launchAs(rules, program string, args ...string) *server {
 	}
 	defer func() { _ = out.Close() }()
 	s.cmd = exec.Command(program, args...)
-	s.cmd.Env = append(r.env(), "FENCEPOST_FAULTS="+rules, "FENCEPOST_FAULTS_LOG="+s.faultLog, pairVar+"="+r.config())
+	s.cmd.Env = append(r.env(), "FENCEPOST_FAULTS="+rules, "FENCEPOST_FAULTS_LOG="+s.faultLog)
+	if args[0] == pairVar {
+		s.cmd.Env = append(s.cmd.Env, pairVar+"="+args[1])
+	}
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	if err := s.cmd.Start(); err != nil {
 		r.t.Fatal(err)
@@ -76,7 +85,7 @@ func (r *rig) env() []string {
 // tail is the end of a file, for a failing test's output.
 func tail(path string) string {
 	b, _ := os.ReadFile(path)
-	const most = 4000
+	const most = 6000
 	if len(b) > most {
 		b = b[len(b)-most:]
 	}
