@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -147,6 +148,9 @@ func (w *world) settle(what string, it storage.Item, rule any, how any) (outbox.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
+	case sdk.TagOf(err) == sdk.TagConflict: // the engine knows better, as of an identifier that somebody else holds
+		w.count("settling refused")
+		return outbox.Requeued{}, false
 	case err != nil:
 		w.fail("%s: %v", what, err)
 		return outbox.Requeued{}, false
