@@ -37,7 +37,7 @@ func (p *presence) wants(t *testing.T, reason string) {
 // again is the same host, started again with what it remembers.
 func (p *presence) again(t *testing.T) *presence {
 	t.Helper()
-	q := member(t, p.store.(*fakeHosts), p.owner) //nolint:errcheck // the only type here
+	q := member(t, p.store.(*fakeHosts), p.owner)
 	q.known.dir = p.known.dir
 	return q
 }
