@@ -57,7 +57,7 @@ func TestOutOfMemory(t *testing.T) {
 // memoryGroup makes a control group of version 1, where that may be done.
 func memoryGroup(t *testing.T, limit int) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/sys/fs/cgroup/memory", "fencepost-")
+	dir, err := os.MkdirTemp("/sys/fs/cgroup/memory", "fencepost-") //nolint:usetesting // a control group is made there
 	if err == nil {
 		t.Cleanup(func() { _ = os.Remove(dir) })
 		err = os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte(strconv.Itoa(limit)), 0o600)

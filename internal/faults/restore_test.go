@@ -74,7 +74,7 @@ func (r *rig) afterTheCopy() []event {
 // afterTheLoss: no host sends anything, and all of them record. An operator says
 // that the store went back; what may have been sent waits for evidence, which is
 // given by a plan, and delivery goes on. The client that repeats what was lost
-// is charged for it once: the provider remembers the request. // F13, Q17
+// is charged for it once: the provider remembers the request. (F13, Q17).
 func (r *rig) afterTheLoss(lost []event) {
 	r.t.Helper()
 	for _, e := range lost {
