@@ -120,7 +120,7 @@ exporters:
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.CommandContext(b.Context(), bin, "serve", "--config", file, "--listen", "127.0.0.1:0", "--log-level", "warn") //nolint:gosec // built above
+	cmd := exec.CommandContext(b.Context(), bin, "serve", "--config", file, "--listen", "127.0.0.1:0", "--log-level", "warn")
 	cmd.Env = append(os.Environ(), "STRIPE_API_KEY=sk_test_benchmark_key")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {

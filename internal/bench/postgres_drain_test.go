@@ -89,7 +89,7 @@ func newRiver(b *testing.B) *river {
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("build: %v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(b.Context(), bin, "-dsn", pgtest.Plain(os.Getenv(pgtest.Env)), "-schema", schema) //nolint:gosec // built above
+	cmd := exec.CommandContext(b.Context(), bin, "-dsn", pgtest.Plain(os.Getenv(pgtest.Env)), "-schema", schema)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // ReportStore is the part of the capability outbox that reports buffered
 // counters in windows, and says which periods belong to them. It is asked for
-// only if the adapter declares counters too. // O7, O22, O23, Q20, Q21
+// only if the adapter declares counters too (O7, O22, O23, Q20, Q21).
 type ReportStore interface {
 	// ReportBounds returns a page of bounds in key order.
 	ReportBounds(ctx context.Context, q BoundQuery) (BoundPage, error)

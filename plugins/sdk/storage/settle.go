@@ -91,7 +91,7 @@ type ActionPage struct {
 // nothing is written. Destination fields are exporter, account, mode, mapping
 // version, route, customer and serial key; state, reason, budget and method are
 // copied. A new item whose identity or sendable subject exists is a conflict,
-// code "item_exists"; a moved dependency is one of code "items_moved". // Q5, O19
+// code "item_exists"; a moved dependency is one of code "items_moved" (Q5, O19).
 type Supersession struct {
 	ItemID  int64
 	Expect  Expect
