@@ -155,6 +155,7 @@ func (h *Host) lookAgain(ctx context.Context) error {
 	if err := h.presence.known.adopt(s.in); err != nil {
 		return err
 	}
+	s.lost = false // that is what was settled
 	return h.presence.known.see(s)
 }
 
