@@ -28,6 +28,7 @@ step() {
 # Too slow under the race detector, and with no concurrency of their own: what
 # runs whole binaries, what only reads source, and the simulation, in which one
 # goroutine runs at a time.
+alone='^(TestModel|TestManyAdditions)$' # one goroutine each, over SQLite
 plain='/(cmd|examples|internal/arch|internal/tidy|internal/simulation)(/|$)'
 
 # The longest first: at the end there is nothing to run beside them.
@@ -39,7 +40,8 @@ if [[ ${RACE:-1} == 1 ]]; then
   # SQLite is C, translated, and six times slower when it is watched. Only it is
   # left out: generic code that an unwatched package shares with others would
   # hide what synchronises them.
-  CGO_ENABLED=1 step 'race' go test -race -gcflags='modernc.org/sqlite/lib=-race=false' -timeout 15m "${race[@]}"
+  CGO_ENABLED=1 step 'race' go test -race -gcflags='modernc.org/sqlite/lib=-race=false' -timeout 15m -skip "$alone" "${race[@]}"
+  step 'models' go test -timeout 10m -run "$alone" ./plugins/storage/...
 else
   step 'without race' go test -timeout 10m "${race[@]}"
 fi

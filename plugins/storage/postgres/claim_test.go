@@ -414,7 +414,9 @@ func TestSerialKeyOfOpenClaim(t *testing.T) {
 		}
 		answer <- got
 	}()
-	waits(t, o.Adapter, "pg_advisory_xact_lock")
+	// At the count of claims, with an item of the key in hand; it begins anew,
+	// under the lock of such keys, once it hears what it has.
+	waits(t, o.Adapter, "AS held") // the text that the server shows is cut
 	must(t, q.Commit(t.Context()))
 	wantIDs(t, <-answer)
 }
