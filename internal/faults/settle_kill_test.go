@@ -53,6 +53,8 @@ func killWhileCorrectionsAreTold(t *testing.T, r *rig, label string) {
 			c.quantity = "0.001"
 		}
 		sent = append(sent, c)
+	}
+	for _, c := range sent {
 		if _, err := r.correct(c); err != nil && !within(patience, victim.hasEnded) {
 			t.Fatalf("correct: %v", err)
 		}
