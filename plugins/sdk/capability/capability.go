@@ -20,6 +20,8 @@ const (
 	LogName    Name = "log"
 	ClockName  Name = "clock"
 	RandomName Name = "random"
+	SQLName    Name = "sql"
+	AppendName Name = "append"
 )
 
 // Host is what a plugin gets at construction. A nil field was not granted.
@@ -28,6 +30,7 @@ type Host struct {
 	Log    Log
 	Clock  Clock
 	Random Random
+	Append Append
 }
 
 // HTTP sends requests on the plugin's behalf.
@@ -52,8 +55,11 @@ type Request struct {
 	// Empty for requests that report nothing, such as a read.
 	Items []string
 	// Secrets are the names of manifest secrets that the host adds, each in
-	// the header that the manifest says. The plugin never sees a value.
+	// the header that the manifest says. The plugin never sees a value. A
+	// secret that signs does so over the request as it is sent.
 	Secrets []string
+	// SigningScope is "region/service", of a secret of scheme aws_sigv4.
+	SigningScope string
 }
 
 // Header is one header field. Repeated names are allowed.

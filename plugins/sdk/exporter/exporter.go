@@ -114,6 +114,46 @@ type Manifest struct {
 	// Answers are the patterns by which the host itself recognises what an
 	// answer means. First match counts.
 	Answers []AnswerPattern
+	// Records is set if the provider has no identifiers and answers for each
+	// record of a request.
+	Records *Records
+
+	// Every restricts the exporter to windows of counters, of which it gets at
+	// most one for each customer and feature in each span of this length in
+	// UTC; the window's time is the start of the span in which it was staged.
+	// For providers that recognise a value by customer, dimension and hour.
+	// Zero: no such limit.
+	Every time.Duration
+}
+
+// Records says how a request carries several items to a provider that
+// recognises a repetition by what a record says and not by an identifier. The
+// host then looks for the key and not for the identifier.
+type Records struct {
+	// Path is a JSON pointer to the list in the request's body. Record i is
+	// that of Request.Items[i].
+	Path string
+	// Key is what the provider recognises a record by.
+	Key []RecordKey
+	// Answers are the lists of an answer that speak of records. A record that
+	// is in none or in two of them is uncertain.
+	Answers []RecordAnswers
+}
+
+// RecordKey is one part of a key. The host takes the value from the item,
+// compares it with the request, and finds the record in the answer by it.
+type RecordKey struct {
+	// Field of the item: "customer", "timestamp" (seconds since 1970), "value"
+	// or "mapping.NAME".
+	Field string
+	// Path is a JSON pointer inside the record.
+	Path string
+}
+
+// RecordAnswers is a list in an answer.
+type RecordAnswers struct {
+	Path   string // JSON pointer to the list
+	Record string // and, inside an element of it, to the record; "" is the element
 }
 
 // ReadBack is how a provider is asked for sums.
@@ -202,6 +242,9 @@ type ValueDomain struct {
 // Secret is a value that the host adds to requests; the plugin only names it.
 type Secret struct {
 	Name string
+	// Scheme says what the host does with the value; empty: it goes into
+	// Header.
+	Scheme SecretScheme
 	// Header receives Prefix + value: "Authorization", "Bearer ".
 	Header string
 	Prefix string
@@ -215,6 +258,24 @@ type Secret struct {
 	LivePrefixes []string
 }
 
+// SecretScheme is a way to use a secret.
+type SecretScheme string
+
+// Schemes of secrets.
+const (
+	// SecretHeader puts the value into a header.
+	SecretHeader SecretScheme = ""
+	// SecretAWS signs with Signature Version 4 of AWS. The value is
+	// "ACCESS_KEY_ID:SECRET_ACCESS_KEY", or with ":SESSION_TOKEN" after it.
+	// The request names a SigningScope.
+	SecretAWS SecretScheme = "aws_sigv4"
+	// SecretWebhook signs as Standard Webhooks 1.0.0: the host adds
+	// webhook-timestamp and webhook-signature, the plugin webhook-id. The
+	// value is "whsec_" and base64 of the key; several, separated by spaces,
+	// while a key is replaced.
+	SecretWebhook SecretScheme = "standard_webhooks"
+)
+
 // AnswerClass is what an answer pattern recognises.
 type AnswerClass string
 
@@ -223,6 +284,8 @@ const (
 	AnswerDuplicate AnswerClass = "duplicate" // our own identifier was taken before
 	AnswerRefused   AnswerClass = "refused"   // refused for good: nothing can mend this event
 	AnswerMendable  AnswerClass = "mendable"  // refused until an operator mends something
+	AnswerAccepted  AnswerClass = "accepted"  // taken; of a list in an answer only
+	AnswerAgain     AnswerClass = "again"     // not taken, may be sent again; of a list only
 )
 
 // AnswerPattern recognises an answer by its status and a field of its JSON
@@ -233,6 +296,9 @@ const (
 type AnswerPattern struct {
 	Class  AnswerClass
 	Status int
+	// In is the path of one of Records.Answers: Path then is inside an element
+	// of that list. Empty: the answer as a whole.
+	In string
 	// Path is a JSON pointer (RFC 6901) into the body, "/error/code".
 	Path string
 	// Equals matches if the value at Path is one of these; Contains if it

@@ -53,6 +53,7 @@ var (
 		{18, MaxEntries, []bound{list(4)}},
 		{20, 1, []bound{list(4)}},
 		{21, 1, nil},
+		{22, 1, []bound{list(2), list(3)}},
 	}}}
 	boundsDelivery  = []bound{{1, MaxItems, []bound{list(13), {14, 1, nil}}}}
 	boundsProbe     = []bound{{1, MaxItems, []bound{list(3)}}}
@@ -60,6 +61,8 @@ var (
 	boundsWebhook   = []bound{{2, MaxEvidence, nil}}
 	boundsOutcomes  = []bound{{1, MaxOutcomes, nil}}
 	boundsRequests  = []bound{{1, MaxItems, []bound{{3, MaxHeaders, nil}, {5, MaxItems, nil}, list(6)}}}
+	boundsRecords   = []bound{{1, MaxItems, nil}}
+	boundsAppended  = []bound{{1, MaxItems, nil}, {2, 1, nil}}
 	boundsResponses = []bound{{1, MaxItems, []bound{{4, MaxHeaders, nil}}}, {2, 1, nil}}
 )
 

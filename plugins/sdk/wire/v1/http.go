@@ -16,7 +16,7 @@ func EncodeRequests(requests []capability.Request) []byte {
 	for i, r := range requests {
 		m.Requests[i] = &HttpRequest{
 			Method: r.Method, Url: r.URL, Headers: headerMessages(r.Headers), Body: r.Body,
-			Items: r.Items, Secrets: r.Secrets,
+			Items: r.Items, Secrets: r.Secrets, SigningScope: text(r.SigningScope),
 		}
 	}
 	return encode(m)
@@ -32,7 +32,7 @@ func DecodeRequests(data []byte) ([]capability.Request, error) {
 	for i, r := range m.GetRequests() {
 		out[i] = capability.Request{
 			Method: r.GetMethod(), URL: r.GetUrl(), Headers: headerValues(r.GetHeaders()), Body: r.GetBody(),
-			Items: strs(r.GetItems()), Secrets: strs(r.GetSecrets()),
+			Items: strs(r.GetItems()), Secrets: strs(r.GetSecrets()), SigningScope: r.GetSigningScope(),
 		}
 	}
 	return out, nil
@@ -74,17 +74,24 @@ func DecodeResponses(data []byte, n int) ([]capability.Response, error) {
 			Reason: r.GetReason(), Status: count(r.GetStatus()),
 			Headers: headerValues(r.GetHeaders()), Body: r.GetBody(),
 		}
-		switch r.GetFailure() {
-		case HttpFailure_HTTP_FAILURE_NONE:
-		case HttpFailure_HTTP_FAILURE_NOT_SENT:
-			out[i].Failure = capability.FailureNotSent
-		case HttpFailure_HTTP_FAILURE_UNKNOWN:
-			out[i].Failure = capability.FailureUnknown
-		default:
-			out[i].Failure, out[i].Reason = capability.FailureUnknown, ReasonUnknownFailure
-		}
+		out[i].Failure = failureValue(r.GetFailure(), &out[i].Reason)
 	}
 	return out, nil
+}
+
+// failureValue also writes the reason of a failure that this version does not
+// know.
+func failureValue(f HttpFailure, reason *string) capability.Failure {
+	switch f {
+	case HttpFailure_HTTP_FAILURE_NONE:
+		return capability.FailureNone
+	case HttpFailure_HTTP_FAILURE_NOT_SENT:
+		return capability.FailureNotSent
+	case HttpFailure_HTTP_FAILURE_UNKNOWN:
+		return capability.FailureUnknown
+	}
+	*reason = ReasonUnknownFailure
+	return capability.FailureUnknown
 }
 
 func failureMessage(f capability.Failure) HttpFailure {

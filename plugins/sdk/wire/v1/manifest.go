@@ -51,7 +51,7 @@ func manifestMessage(m exporter.Manifest) *Manifest {
 	}
 	for _, s := range m.Secrets {
 		out.Secrets = append(out.Secrets, &Secret{
-			Name: s.Name, Header: s.Header, Prefix: s.Prefix,
+			Name: s.Name, Scheme: string(s.Scheme), Header: s.Header, Prefix: s.Prefix,
 			TestPrefixes: strs(s.TestPrefixes), LivePrefixes: strs(s.LivePrefixes),
 		})
 	}
@@ -59,6 +59,7 @@ func manifestMessage(m exporter.Manifest) *Manifest {
 		out.Answers = append(out.Answers, &AnswerPattern{
 			Class:    classMessage(a.Class),
 			Status:   int64(a.Status),
+			In:       a.In,
 			Path:     a.Path,
 			Equals:   strs(a.Equals),
 			Contains: a.Contains,
@@ -72,6 +73,35 @@ func manifestMessage(m exporter.Manifest) *Manifest {
 	}
 	if w := m.Webhook; w != nil {
 		out.Webhook = &WebhookSignature{Scheme: w.Scheme, Header: w.Header, Secret: w.Secret, Tolerance: micros(w.Tolerance)}
+	}
+	out.Records, out.Every = recordsMessage(m.Records), micros(m.Every)
+	return out
+}
+
+func recordsMessage(r *exporter.Records) *Records {
+	if r == nil {
+		return nil
+	}
+	out := &Records{Path: r.Path}
+	for _, k := range r.Key {
+		out.Key = append(out.Key, &RecordKey{Field: k.Field, Path: k.Path})
+	}
+	for _, a := range r.Answers {
+		out.Answers = append(out.Answers, &RecordAnswers{Path: a.Path, Record: a.Record})
+	}
+	return out
+}
+
+func recordsValue(m *Records) *exporter.Records {
+	if m == nil {
+		return nil
+	}
+	out := &exporter.Records{Path: m.GetPath()}
+	for _, k := range m.GetKey() {
+		out.Key = append(out.Key, exporter.RecordKey{Field: k.GetField(), Path: k.GetPath()})
+	}
+	for _, a := range m.GetAnswers() {
+		out.Answers = append(out.Answers, exporter.RecordAnswers{Path: a.GetPath(), Record: a.GetRecord()})
 	}
 	return out
 }
@@ -108,7 +138,7 @@ func manifestValue(m *Manifest) (exporter.Manifest, error) {
 	}
 	for _, s := range m.GetSecrets() {
 		out.Secrets = append(out.Secrets, exporter.Secret{
-			Name: s.GetName(), Header: s.GetHeader(), Prefix: s.GetPrefix(),
+			Name: s.GetName(), Scheme: exporter.SecretScheme(s.GetScheme()), Header: s.GetHeader(), Prefix: s.GetPrefix(),
 			TestPrefixes: strs(s.GetTestPrefixes()), LivePrefixes: strs(s.GetLivePrefixes()),
 		})
 	}
@@ -120,6 +150,7 @@ func manifestValue(m *Manifest) (exporter.Manifest, error) {
 		out.Answers = append(out.Answers, exporter.AnswerPattern{
 			Class:    class,
 			Status:   count(a.GetStatus()),
+			In:       a.GetIn(),
 			Path:     a.GetPath(),
 			Equals:   strs(a.GetEquals()),
 			Contains: a.GetContains(),
@@ -136,6 +167,7 @@ func manifestValue(m *Manifest) (exporter.Manifest, error) {
 			Scheme: w.GetScheme(), Header: w.GetHeader(), Secret: w.GetSecret(), Tolerance: duration(w.GetTolerance()),
 		}
 	}
+	out.Records, out.Every = recordsValue(m.GetRecords()), duration(m.GetEvery())
 	return out, nil
 }
 
@@ -177,6 +209,10 @@ func classMessage(c exporter.AnswerClass) AnswerClass {
 		return AnswerClass_ANSWER_CLASS_REFUSED
 	case exporter.AnswerMendable:
 		return AnswerClass_ANSWER_CLASS_MENDABLE
+	case exporter.AnswerAccepted:
+		return AnswerClass_ANSWER_CLASS_ACCEPTED
+	case exporter.AnswerAgain:
+		return AnswerClass_ANSWER_CLASS_AGAIN
 	}
 	return AnswerClass_ANSWER_CLASS_UNSPECIFIED
 }
@@ -191,6 +227,10 @@ func classValue(c AnswerClass) (exporter.AnswerClass, bool) {
 		return exporter.AnswerRefused, true
 	case AnswerClass_ANSWER_CLASS_MENDABLE:
 		return exporter.AnswerMendable, true
+	case AnswerClass_ANSWER_CLASS_ACCEPTED:
+		return exporter.AnswerAccepted, true
+	case AnswerClass_ANSWER_CLASS_AGAIN:
+		return exporter.AnswerAgain, true
 	}
 	return "", false
 }

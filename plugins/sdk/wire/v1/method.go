@@ -60,4 +60,6 @@ const (
 	ImportLog    = "fencepost.log/v1"
 	ImportClock  = "fencepost.clock/v1"
 	ImportRandom = "fencepost.random/v1"
+	ImportAppend = "fencepost.append/v1"
+	ImportSQL    = "fencepost.sql/v1"
 )
