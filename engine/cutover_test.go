@@ -73,7 +73,7 @@ func both(t *testing.T, change []func(*engine.Config), test func(t *testing.T, f
 	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, openPostgres(t, change...)) })
 }
 
-// O23, Q21: the period that a tenant's own boundary ends is the counter's, down to
+// O23, Q21, A-T18: the period that a tenant's own boundary ends is the counter's, down to
 // the last microsecond: its events are counted and their items born settled. The
 // next one is the events'. Each tenant has its own boundary.
 func TestCutoverAtTheTenantsOwnBoundary(t *testing.T) { //nolint:paralleltest // in both

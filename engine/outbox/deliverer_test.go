@@ -183,7 +183,7 @@ func claimAndDie(t *testing.T, b *bench) storage.Claim {
 	return claim
 }
 
-// F26, P3, A53: the lease runs out while the send is in flight. Two deliverers,
+// F26, P3, A53, A-T9: the lease runs out while the send is in flight. Two deliverers,
 // two sends, one charge, one outcome; the late write changes nothing, is
 // counted and logged.
 func TestDeliverLeaseExpiresInFlight(t *testing.T) {
@@ -254,7 +254,7 @@ func TestDeliverNeverSendsBeyondBudgetOrHorizon(t *testing.T) {
 	}
 }
 
-// F42, O17.
+// F42, O17, A-T14.
 func TestDeliverLies(t *testing.T) {
 	t.Parallel()
 	success := seen(exporter.ClassSuccess)

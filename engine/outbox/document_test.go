@@ -123,7 +123,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// O8, A26: exactly the transitions of the requirements, by hand, and no other.
+// O3, O8, A26: exactly the transitions of the requirements, by hand, and no other.
 func TestAllowed(t *testing.T) {
 	t.Parallel()
 	const (

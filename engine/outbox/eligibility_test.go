@@ -207,7 +207,7 @@ func TestPayloadGolden(t *testing.T) {
 	}
 }
 
-// O2: a stored payload comes back as it was frozen.
+// O2, A-T12: a stored payload comes back as it was frozen.
 func TestStoredPayload(t *testing.T) {
 	t.Parallel()
 	c := sample("cor_1", noon)

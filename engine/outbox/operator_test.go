@@ -45,7 +45,7 @@ func settle(t *testing.T, s *modelStore, moves ...storage.Transition) bool {
 	return done[0].Rows == 1
 }
 
-// O26, T8, R3, Q16, Q23: what a resolution does, and each condition without
+// O26, T8, R3, Q16, Q23, A-T10: what a resolution does, and each condition without
 // which the store changes nothing.
 func TestResolve(t *testing.T) {
 	t.Parallel()

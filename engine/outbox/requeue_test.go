@@ -42,7 +42,7 @@ func quarantined(reason Reason, edits ...func(*storage.Item)) (*modelStore, stor
 	return s, d
 }
 
-// O19, T9, Q6: under the same mapping the item itself is sent, with the customer
+// O19, T9, Q6, A-T13: under the same mapping the item itself is sent, with the customer
 // that was unknown, and so is what waits for it.
 func TestRequeueUnderTheSameMapping(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func uncertain(id int64, at time.Time, quantity string) storage.ItemDetail {
 	}
 }
 
-// O26, Q23: a sum that can only be explained by an uncertain item is evidence
+// O26, Q23, A-T15: a sum that can only be explained by an uncertain item is evidence
 // that it was taken. Everything else is none, absence above all.
 func TestPresent(t *testing.T) {
 	t.Parallel()

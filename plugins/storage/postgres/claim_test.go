@@ -18,7 +18,7 @@ import (
 
 const noSerial = "''"
 
-// T1, O9, O10: a claim counts the attempt, raises the token and sets
+// T1, O9, O10, A-T3, A-T7, A-T8: a claim counts the attempt, raises the token and sets
 // first_attempt_at once; nobody else gets the item while the lease runs.
 func TestClaim(t *testing.T) {
 	t.Parallel()

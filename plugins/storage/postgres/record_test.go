@@ -435,7 +435,7 @@ func TestRecordGenerations(t *testing.T) {
 	}
 }
 
-// O20, Q5: items of a stored event, as a correction inserts them.
+// O20, Q5, A-T21: items of a stored event, as a correction inserts them.
 func TestInsertItems(t *testing.T) {
 	t.Parallel()
 	a := open(t)

@@ -49,7 +49,7 @@ func TestBeatForgets(t *testing.T) {
 	}
 }
 
-// R9: a role ends when its time is over, not a moment earlier.
+// R9, A-T19: a role ends when its time is over, not a moment earlier.
 func TestRoleEnds(t *testing.T) {
 	t.Parallel()
 	c := newClock()

@@ -277,7 +277,7 @@ func TestPragmas(t *testing.T) {
 	}
 }
 
-// O2, P6: history cannot be changed, by this adapter or by a person with a
+// O2, P6, A-T12: history cannot be changed, by this adapter or by a person with a
 // shell; a customer that was missing may be filled in once (Q6).
 func TestImmutable(t *testing.T) {
 	t.Parallel()

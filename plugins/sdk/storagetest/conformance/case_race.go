@@ -87,7 +87,7 @@ func totalsAddUp(r *run) {
 	r.totalIs("concurrent records", t, dec(decimalInt(int(n)*5)+"e-1").String(), n, n)
 }
 
-// Batches that touch the same rows in opposite order must not deadlock: an
+// A-T20, B35: batches that touch the same rows in opposite order must not deadlock: an
 // adapter sorts before each statement that touches more than one row. All
 // batches of a round hold the same ids, so all but one wait for each other.
 func oppositeOrder(r *run) {
