@@ -4,7 +4,6 @@ package faults
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -40,9 +39,7 @@ func (r *rig) audit() *books {
 	r.auditTotals(b)
 	r.auditItems(b)
 	r.auditAttempts(b)
-	for exporter, d := range r.judges() {
-		r.auditLedger(b, exporter, d)
-	}
+	r.auditLedgers(b)
 	r.auditSecret()
 	return b
 }
@@ -232,95 +229,6 @@ func (r *rig) auditAttempts(b *books) {
 	}
 }
 
-// auditLedger compares items with what the provider charged: at most one charge
-// for an identity (I7), no lie in either direction (I8), nothing to another
-// account or mode than the identity names (I10).
-func (r *rig) auditLedger(b *books, exporter string, d *stripedouble.Server) {
-	r.t.Helper()
-	entries, cancelled, byItem := map[string]stripedouble.Entry{}, map[string]bool{}, map[int64]storedItem{}
-	for _, it := range b.items {
-		byItem[it.id] = it
-	}
-	for _, e := range d.Entries() {
-		cancelled[e.Identifier] = !e.CancelledAt.IsZero()
-		if _, twice := entries[e.Identifier]; twice {
-			r.t.Errorf("%s: %s is in two accounts or modes", exporter, e.Identifier)
-		}
-		entries[e.Identifier] = e
-	}
-	for _, it := range b.items {
-		if it.exporter != exporter {
-			continue
-		}
-		entry, ok := entries[it.identifier]
-		delete(entries, it.identifier)
-		if r.foreign[it.identifier] {
-			if entry.Charges != 1 || it.state != "uncertain" {
-				r.t.Errorf("item %d is %s, a stranger was charged %d times under its identifier", it.id, it.state, entry.Charges)
-			}
-			continue
-		}
-		if entry.Charges > 1 {
-			r.t.Errorf("DOUBLE CHARGE: item %d (%s) was charged %d times", it.id, it.state, entry.Charges)
-		}
-		effects := entry.Charges
-		if it.method == "cancel" {
-			// What it does is seen in the original's entry.
-			if effects = b2i(cancelled[byItem[it.dependsOn].identifier]); ok {
-				r.t.Errorf("item %d cancels, and was charged too", it.id)
-			}
-		}
-		if problem := honest(it, effects); problem != "" {
-			r.t.Errorf("item %d, %s, unresolved %t, code %q, had its effect %d times: %s", it.id, it.state, it.unresolved, it.code, effects, problem)
-		}
-		if ok {
-			r.compareEntry(b, it, entry)
-		}
-	}
-	for id, e := range entries {
-		if !r.foreign[id] {
-			r.t.Errorf("%s: charged %s %s under %s, which is no item's", exporter, e.EventName, e.Value, id)
-		}
-	}
-}
-
-// honest says what is wrong with a state, given the charges; empty: nothing.
-func honest(it storedItem, charges int) string {
-	switch it.state {
-	case "accepted", "confirmed":
-		if charges != 1 {
-			return "an accepted item is charged once"
-		}
-	case "rejected", "quarantined":
-		if charges != 0 {
-			return "what is refused or held back is not charged"
-		}
-	case "pending", "uncertain":
-		// A provider that charges and says that it did not even look makes
-		// its own duplicate foreign; somebody has to look at that.
-		if charges != 0 && !it.unresolved && it.code != "foreign_duplicate" {
-			return "what took effect and is not settled is unresolved"
-		}
-	}
-	return ""
-}
-
-func (r *rig) compareEntry(b *books, it storedItem, e stripedouble.Entry) {
-	r.t.Helper()
-	if it.kind == string(storage.SubjectWindow) {
-		return // its test adds up what was counted
-	}
-	ev := b.events[it.seq]
-	value, err := decimal.Parse(e.Value)
-	if err != nil || !value.Equal(ev.effect) || e.EventName != "llm_"+ev.feature || e.Customer != it.customer || e.Timestamp != ev.at.Unix() {
-		r.t.Errorf("item %d charged %s %s to %s at %d; the event is %s %s of %s at %d",
-			it.id, e.EventName, e.Value, e.Customer, e.Timestamp, ev.feature, ev.effect, it.customer, ev.at.Unix())
-	}
-	if e.Account != it.account || (e.Livemode != (it.mode == "live") && it.code != "mode_mismatch") {
-		r.t.Errorf("item %d of %s/%s was charged to %s, live %t", it.id, it.account, it.mode, e.Account, e.Livemode)
-	}
-}
-
 // auditSecret: the key is in no file of ours: store, write-ahead log, logs,
 // configuration (I15).
 func (r *rig) auditSecret() {
@@ -358,30 +266,5 @@ func (b *books) accepted(r *rig) int {
 			r.t.Errorf("item %d is %s (%s%s) after %d attempts", it.id, it.state, it.code, it.quarantine, it.attempts)
 		}
 	}
-	for exporter, d := range r.judges() {
-		r.auditNet(b, exporter, d)
-	}
 	return len(b.items)
-}
-
-// auditNet: once everything is accepted the provider bills what events and
-// corrections come to, to the last digit.
-func (r *rig) auditNet(b *books, exporter string, d *stripedouble.Server) {
-	r.t.Helper()
-	want := map[string]decimal.Decimal{}
-	for _, it := range b.items {
-		if it.kind == string(storage.SubjectWindow) || it.state != "accepted" {
-			return
-		}
-		if it.exporter == exporter {
-			want["llm_"+it.feature] = want["llm_"+it.feature].Add(b.events[it.seq].effect)
-		}
-	}
-	net := d.Ledger().NetTotal
-	for name, w := range want {
-		got, err := decimal.ParseTotal(cmp.Or(net[name], "0"))
-		if err != nil || !got.Equal(w) {
-			r.t.Errorf("%s bills %q of %s, events and corrections come to %s (%v)", exporter, net[name], name, w, err)
-		}
-	}
 }

@@ -49,6 +49,7 @@ type storedItem struct {
 	code                                            string // of the last error
 	kind, method                                    string // of the subject; how a correction is told
 	dependsOn                                       int64  // the original's item
+	disputed                                        string // the provider's code of a late refusal
 }
 
 type storedRoute struct {
@@ -106,7 +107,7 @@ func readBooks(path string) (*books, error) {
 		{`SELECT i.item, i.route, coalesce(i.event_seq, 0), 'fencepost_' || lower(hex(i.digest)), i.exporter, i.destination_account, i.mode,
 		         i.customer, i.feature, coalesce(s.state, ''), coalesce(s.quarantine_reason, ''), coalesce(s.provider_ref, ''), coalesce(s.serial_key, ''),
 		         coalesce(s.attempts, 0), coalesce(s.attempt_budget, 0), coalesce(s.unresolved, 0), coalesce(s.lease_token, 0), coalesce(s.last_error, '{}'),
-		         i.subject_kind, coalesce(s.method, ''), coalesce(i.depends_on, 0)
+		         i.subject_kind, coalesce(s.method, ''), coalesce(i.depends_on, 0), coalesce(s.disputed, '')
 		  FROM fencepost_outbox_items AS i LEFT JOIN fencepost_outbox_state AS s ON s.item = i.item ORDER BY i.item`, b.item},
 		{"SELECT route, applies_after, exporter, destination_account, mode, feature, disposition, retired_at IS NOT NULL FROM fencepost_routes", b.route},
 		{`SELECT tenant_key, feature, period_start, quantity, events FROM fencepost_totals
@@ -151,7 +152,7 @@ func (b *books) item(s *sqlite.Stmt) error {
 		exporter: s.ColumnText(4), account: s.ColumnText(5), mode: s.ColumnText(6), customer: s.ColumnText(7),
 		feature: s.ColumnText(8), state: s.ColumnText(9), quarantine: s.ColumnText(10), providerRef: s.ColumnText(11), serial: s.ColumnText(12),
 		attempts: s.ColumnInt(13), budget: s.ColumnInt(14), unresolved: s.ColumnBool(15), token: s.ColumnInt64(16), code: last.Code,
-		kind: s.ColumnText(18), method: s.ColumnText(19), dependsOn: s.ColumnInt64(20),
+		kind: s.ColumnText(18), method: s.ColumnText(19), dependsOn: s.ColumnInt64(20), disputed: s.ColumnText(21),
 	})
 	return nil
 }

@@ -46,9 +46,14 @@ func holds(t *testing.T, what string, limit time.Duration, so func() bool) {
 // and costs nothing but time.
 func TestRateLimits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, defaults())
+	onPairs(t, "", rateLimits)
+}
+
+func rateLimits(t *testing.T, open opener) {
+	t.Helper()
+	r := open(defaults())
 	r.subscribe()
-	r.start("")
+	r.both()
 	for _, retry := range []string{"", "(retry_after=0)", "(retry_after=1)", "(retry_after=2)", "(retry_after=date)", "(retry_after=past)", "(retry_after=garbage)", "(retry_after=negative)"} {
 		began := time.Now()
 		for _, it := range r.round("before:429"+retry+"@first1", 3) {
@@ -74,23 +79,24 @@ func TestRateLimits(t *testing.T) {
 // F29: a day is more than anybody waits; the engine waits an hour.
 func TestRateLimitOfADay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, defaults())
+	onPairs(t, "", rateLimitOfADay)
+}
+
+func rateLimitOfADay(t *testing.T, open opener) {
+	t.Helper()
+	r := open(defaults())
 	r.subscribe()
 	r.load(events("e", 5))
 	r.faults("before:429(retry_after=day)")
-	r.start("")
+	r.both()
 	eventually(t, "the first answer is written", func() bool { return r.double.Ledger().Requests > 0 && r.stats().States["leased"] == 0 })
-	asked := r.double.Ledger().Requests
-	holds(t, "nothing is sent while the destination is paused", 2*time.Second, func() bool { return r.double.Ledger().Requests == asked })
-	r.server.stop()
+	holds(t, "the first 429 of each host stops it", 2*time.Second, func() bool { return r.double.Ledger().Requests <= int64(r.hosts()) })
+	r.quit()
 	b := r.audit()
 	for _, it := range b.items {
 		if it.state != "pending" || it.unresolved || it.attempts > 1 {
 			t.Errorf("item %d is %s, unresolved %t, %d attempts", it.id, it.state, it.unresolved, it.attempts)
 		}
-	}
-	if asked > 1 {
-		t.Errorf("%d requests: the first 429 should have stopped the others", asked)
 	}
 }
 
@@ -98,16 +104,21 @@ func TestRateLimitOfADay(t *testing.T) {
 // and another destination does not wait for them.
 func TestSlowDestinationHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
+	onPairs(t, "", slowDestination)
+}
+
+func slowDestination(t *testing.T, open opener) {
+	t.Helper()
 	const other = "acct_other"
 	fast := newDouble(t, func(c *stripedouble.Config) { c.Account = other })
 	s := shortLease()
 	s.extra = exporterYAML("fast", other, fast, s)
-	r := newRig(t, s)
+	r := open(s)
 	r.others = map[string]*stripedouble.Server{"fast": fast}
 	r.subscribe("stripe=cus_acme", "fast=cus_acme")
 	r.load(events("e", 8))
 	r.faults("before:slowloris(delay=250ms)")
-	r.start("")
+	r.both()
 	eventually(t, "the other destination has everything", func() bool { return fast.Ledger().Charges == 8 })
 	if st := r.stats(); st.Exporters["stripe"]["accepted"].Items != 0 {
 		t.Errorf("the slow destination: %v", st.Exporters["stripe"])
@@ -127,13 +138,18 @@ func TestSlowDestinationHoldsUpNobodyElse(t *testing.T) {
 // not sent, or not answered, is sent again.
 func TestPageThatDoesNotFitIntoTheLease(t *testing.T) {
 	t.Parallel()
+	onPairs(t, "", pageThatDoesNotFit)
+}
+
+func pageThatDoesNotFit(t *testing.T, open opener) {
+	t.Helper()
 	s := defaults()
 	s.lease = "6s"
-	r := newRig(t, s, func(c *stripedouble.Config) { c.Latency = 400 * time.Millisecond })
+	r := open(s, func(c *stripedouble.Config) { c.Latency = 400 * time.Millisecond })
 	r.subscribe()
 	const n = 24 // of one customer: one after another, 9.6 s, and three quarters of the lease are for sending
 	r.load(events("e", n))
-	r.start("")
+	r.both()
 	r.drain()
 	r.audit().accepted(r)
 	l := r.double.Ledger()
@@ -147,20 +163,25 @@ func TestPageThatDoesNotFitIntoTheLease(t *testing.T) {
 // wait, their attempts are not used up, and a good key delivers them.
 func TestWrongKeyOpensTheBreaker(t *testing.T) {
 	t.Parallel()
+	onPairs(t, "", wrongKey)
+}
+
+func wrongKey(t *testing.T, open opener) {
+	t.Helper()
 	s := defaults()
 	s.attempts = 5
-	r := newRig(t, s, func(c *stripedouble.Config) { c.Keys = []string{canary} })
+	r := open(s, func(c *stripedouble.Config) { c.Keys = []string{canary} })
 	r.subscribe()
 	r.load(events("e", 30))
 	r.key = "sk_test_rotatedAway000000"
-	r.start("")
+	r.both()
 	// Many more failures than an item has attempts.
 	eventually(t, "the breaker probes again and again", func() bool { return r.double.Ledger().Answers["401"] >= 12 })
 	if st := r.stats(); st.States["pending"]+st.States["leased"] != 30 {
 		t.Errorf("states %v", st.States)
 	}
-	r.server.stop()
-	b := r.read()
+	r.quit()
+	b := r.audit()
 	touched := 0
 	for _, it := range b.items {
 		if it.attempts >= s.attempts {
@@ -168,11 +189,11 @@ func TestWrongKeyOpensTheBreaker(t *testing.T) {
 		}
 		touched += it.attempts
 	}
-	if touched > 10 {
+	if touched > 10*r.hosts() {
 		t.Errorf("30 items lost %d attempts to one wrong key", touched)
 	}
 	r.key = canary
-	r.start("")
+	r.both()
 	r.drain()
 	if n := r.audit().accepted(r); n != 30 {
 		t.Errorf("%d items", n)
@@ -183,15 +204,15 @@ func TestWrongKeyOpensTheBreaker(t *testing.T) {
 func TestRefusedDestinationOpensTheBreaker(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"403", "404"} {
-		t.Run(status, func(t *testing.T) {
-			t.Parallel()
+		onPairs(t, status, func(t *testing.T, open opener) {
+			t.Helper()
 			s := defaults()
 			s.attempts = 4
-			r := newRig(t, s)
+			r := open(s)
 			r.subscribe()
 			r.load(events("e", 10))
 			r.faults("before:" + status)
-			r.start("")
+			r.both()
 			eventually(t, "the breaker probes", func() bool { return r.double.Ledger().Answers[status] >= 10 })
 			if st := r.stats(); st.States["pending"]+st.States["leased"] != 10 {
 				t.Errorf("states %v", st.States)
@@ -207,27 +228,44 @@ func TestRefusedDestinationOpensTheBreaker(t *testing.T) {
 // the provider takes in the wrong mode all the same is in TestOddSuccesses.
 func TestTestKeyOnLiveItems(t *testing.T) {
 	t.Parallel()
-	s := defaults()
-	s.mode = "live"
-	r := newRig(t, s)
-	r.subscribe()
-	r.load(events("e", 1))
-	if r.launch("").serving() {
-		t.Fatal("a server with a key of the other mode started")
-	}
-	if n := r.double.Ledger().Requests; n != 0 {
-		t.Errorf("%d requests were sent", n)
-	}
+	onPairs(t, "", func(t *testing.T, open opener) {
+		t.Helper()
+		r := open(defaults())
+		r.settings.mode = "live"
+		r.configure()
+		r.subscribe()
+		r.load(events("e", 1))
+		for n := range r.hosts() {
+			start := r.launch
+			if n > 0 {
+				start = func(string) *server { return r.launchSecond("") }
+			}
+			if start("").serving() {
+				t.Error("a server with a key of the other mode started")
+			}
+		}
+		if b := r.audit(); b.items[0].mode != "live" || b.items[0].attempts != 0 {
+			t.Errorf("the item is %+v", b.items[0])
+		}
+		if n := r.double.Ledger().Requests; n != 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+	})
 }
 
 // F37: answers made to hurt. Memory stays bounded, redirects are not followed,
 // and what was not charged is in the end.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
+	onPairs(t, "", hostileAnswers)
+}
+
+func hostileAnswers(t *testing.T, open opener) {
+	t.Helper()
 	elsewhere := newDouble(t)
-	r := newRig(t, shortLease())
+	r := open(shortLease())
 	r.subscribe()
-	r.start("")
+	r.both()
 	for _, kind := range []string{
 		"redirect(to=" + elsewhere.URL() + "/v1/billing/meter_events)", "redirect(to=" + elsewhere.URL() + "/,status=302)",
 		"huge", "gzip", "headers", "html", "html(status=403)", "html(status=200)",
@@ -242,10 +280,12 @@ func TestHostileAnswers(t *testing.T) {
 	if n := elsewhere.Ledger().Requests; n != 0 {
 		t.Errorf("%d requests followed a redirect", n)
 	}
-	if mib := peakMemory(t, r.server.cmd.Process.Pid) >> 20; mib > 300 {
-		t.Errorf("the server needed %d MiB", mib)
-	} else {
-		t.Logf("the server needed %d MiB at most", mib)
+	for _, s := range r.running() {
+		if mib := peakMemory(t, s.cmd.Process.Pid) >> 20; mib > 300 {
+			t.Errorf("a host needed %d MiB", mib)
+		} else {
+			t.Logf("a host needed %d MiB at most", mib)
+		}
 	}
 	r.audit().accepted(r)
 }
@@ -284,16 +324,22 @@ func TestUnreachableDestination(t *testing.T) {
 		"certificate": {"", func(c *stripedouble.Config) { c.CertificateHost = "elsewhere.example" }, ""},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		onPairs(t, name, func(t *testing.T, open opener) {
+			t.Helper()
 			s := defaults()
 			s.attempts, s.baseURL = 3, test.baseURL
-			r := newRig(t, s, test.change)
+			r := open(s, test.change)
 			r.subscribe()
 			r.load(events("e", 5))
-			srv := r.start("")
-			eventually(t, "the breaker opens again and again", func() bool { return len(srv.logged("breaker open")) >= 5 })
-			srv.stop()
+			r.both()
+			eventually(t, "the breaker opens again and again", func() bool {
+				n := 0
+				for _, s := range r.running() {
+					n += len(s.logged("breaker open"))
+				}
+				return n >= 5*r.hosts()
+			})
+			r.quit()
 			for _, it := range r.audit().items {
 				if it.state != "pending" || it.attempts != 0 || it.unresolved {
 					t.Errorf("item %d is %s after %d attempts, unresolved %t", it.id, it.state, it.attempts, it.unresolved)
@@ -308,7 +354,7 @@ func TestUnreachableDestination(t *testing.T) {
 			if test.baseURL != "" {
 				r.settings.baseURL = ""
 				r.configure()
-				r.start("")
+				r.both()
 				r.drain()
 				r.audit().accepted(r)
 			}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -214,6 +215,23 @@ func (r *rig) apart() *rig {
 		s.stop()
 	}
 	return r
+}
+
+// hosts is how many processes deliver.
+func (r *rig) hosts() int { return 1 + b2i(r.separate) }
+
+// running are those that live.
+func (r *rig) running() []*server {
+	return slices.DeleteFunc([]*server{r.server, r.second}, func(s *server) bool { return s == nil || s.hasEnded() })
+}
+
+// quit ends them with SIGTERM, where something still moves: an audit would
+// compare what the API said before with the store.
+func (r *rig) quit() {
+	r.t.Helper()
+	for _, s := range r.running() {
+		s.stop()
+	}
 }
 
 // opener makes a rig.

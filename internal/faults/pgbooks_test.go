@@ -41,7 +41,7 @@ func readPostgres(dsn, schema string) (*books, error) {
 		{`SELECT i.item, i.route, coalesce(i.event_seq, 0), 'fencepost_' || encode(i.digest, 'hex'), i.exporter, i.destination_account, i.mode,
 		         i.customer, i.feature, coalesce(s.state, ''), coalesce(s.quarantine_reason, ''), coalesce(s.provider_ref, ''), coalesce(s.serial_key, ''),
 		         coalesce(s.attempts, 0), coalesce(s.attempt_budget, 0), coalesce(s.unresolved, false), coalesce(s.lease_token, 0),
-		         coalesce(nullif(s.last_error, '')::jsonb ->> 'code', ''), i.subject_kind, coalesce(s.method, ''), coalesce(i.depends_on, 0)
+		         coalesce(nullif(s.last_error, '')::jsonb ->> 'code', ''), i.subject_kind, coalesce(s.method, ''), coalesce(i.depends_on, 0), coalesce(s.disputed, '')
 		  FROM $.fencepost_outbox_items AS i LEFT JOIN $.fencepost_outbox_state AS s ON s.item = i.item ORDER BY i.item`, b.pgItem},
 		{"SELECT route, applies_after, exporter, destination_account, mode, feature, disposition, retired_at IS NOT NULL FROM $.fencepost_routes", b.pgRoute},
 		{`SELECT tenant_key, feature, (extract(epoch FROM period_start) * 1000000)::bigint, quantity::text, events FROM $.fencepost_totals
@@ -97,7 +97,7 @@ func (b *books) pgEvent(rows pgx.Rows) error {
 func (b *books) pgItem(rows pgx.Rows) error {
 	var i storedItem
 	if err := rows.Scan(&i.id, &i.route, &i.seq, &i.identifier, &i.exporter, &i.account, &i.mode, &i.customer, &i.feature, &i.state, &i.quarantine,
-		&i.providerRef, &i.serial, &i.attempts, &i.budget, &i.unresolved, &i.token, &i.code, &i.kind, &i.method, &i.dependsOn); err != nil {
+		&i.providerRef, &i.serial, &i.attempts, &i.budget, &i.unresolved, &i.token, &i.code, &i.kind, &i.method, &i.dependsOn, &i.disputed); err != nil {
 		return err
 	}
 	b.items = append(b.items, i)

@@ -193,7 +193,7 @@ func killWhileReporting(t *testing.T, r *rig, label string) {
 	for _, p := range b.problems {
 		t.Errorf("store: %s", p)
 	}
-	r.auditLedger(b, "stripe", r.double)
+	r.auditLedgers(b)
 	r.auditSecret()
 	r.fired()
 	l := r.double.Ledger()
