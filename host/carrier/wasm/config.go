@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"time"
 
+	"github.com/fencepost/fencepost/host/carrier"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 )
 
@@ -50,30 +50,11 @@ type Config struct {
 }
 
 // SetupCall is one call made to a new instance.
-type SetupCall struct {
-	Method  uint32
-	Request []byte
-}
+type SetupCall = carrier.SetupCall
 
-// Host holds the handlers behind the import modules. Handlers are called from
-// the goroutine of Call, may be called from several calls at once, and must
-// honour the context, which is that of the Call with its values.
-type Host struct {
-	// HTTPSend performs an encoded HttpBatch and returns the encoded
-	// HttpAnswers. An error means that nothing was sent; the guest sees -1.
-	// Required when http is granted and declared.
-	HTTPSend func(ctx context.Context, batch []byte) ([]byte, error)
-	// Log takes one line from the log capability: valid UTF-8, at most 4 KiB.
-	// Default: the Logger.
-	Log func(ctx context.Context, level capability.Level, line string)
-	// Now is the wall clock of the clock capability and of WASI. Default:
-	// time.Now.
-	Now func() time.Time
-	// Random is the source behind the random capability and WASI. It must be
-	// safe for concurrent use. Default: crypto/rand. A predictable source is
-	// for tests only: guests make keys from it.
-	Random io.Reader
-}
+// Host holds the handlers behind the import modules. They are called from the
+// goroutine of Call.
+type Host = carrier.Host
 
 // Limits bound one plugin. Zero fields take the default.
 type Limits struct {

@@ -261,7 +261,7 @@ func TestHandlerPanics(t *testing.T) {
 func TestSetup(t *testing.T) {
 	t.Parallel()
 	cfg := guestConfig(t)
-	cfg.Setup = []SetupCall{{guestEcho, []byte("a")}, {guestEcho, []byte("b")}}
+	cfg.Setup = []SetupCall{{Method: guestEcho, Request: []byte("a")}, {Method: guestEcho, Request: []byte("b")}}
 	m := mustOpen(t, cfg)
 	for i, want := range []string{"3", "4"} {
 		if got := mustCall(t, m, guestCalls, ""); got != want {
@@ -273,12 +273,12 @@ func TestSetup(t *testing.T) {
 		t.Errorf("the new instance counted %s calls, want 3", got)
 	}
 
-	cfg.Setup = []SetupCall{{guestPanics, nil}}
+	cfg.Setup = []SetupCall{{Method: guestPanics, Request: nil}}
 	f := wantFault(t, mustOpen(t, cfg), carrier.KindTrap, guestEcho, nil, time.Minute)
 	if f.Entered || !strings.Contains(f.Detail, "set up") {
 		t.Errorf("fault %+v, want one before the call", f)
 	}
-	cfg.Setup = []SetupCall{{guestFails, []byte("not configured")}}
+	cfg.Setup = []SetupCall{{Method: guestFails, Request: []byte("not configured")}}
 	_, err := mustOpen(t, cfg).Call(t.Context(), guestEcho, nil)
 	var answered *carrier.PluginError
 	if !errors.As(err, &answered) || string(answered.Payload) != "not configured" {
