@@ -24,6 +24,11 @@ const (
 	AppendName Name = "append"
 )
 
+// Names lists the capabilities of this version.
+func Names() []Name {
+	return []Name{HTTPName, LogName, ClockName, RandomName, SQLName, AppendName}
+}
+
 // Host is what a plugin gets at construction. A nil field was not granted.
 type Host struct {
 	HTTP   HTTP
