@@ -43,6 +43,12 @@ var (
 		sqlite, "modernc.org", "golang.org/x/sys", "golang.org/x/exp", "github.com/dustin/go-humanize",
 		"github.com/google/uuid", "github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft",
 	}
+	// processStack is what a plugin stands on that serves from a process.
+	processStack = []string{
+		"github.com/hashicorp", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc",
+		"github.com/golang/protobuf", "github.com/fatih/color", "github.com/mattn", "github.com/oklog/run",
+		"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
+	}
 	technologies = []string{wazero, sqlite, "modernc.org", stripeGo, pgx, "github.com/hashicorp/go-plugin", "github.com/redis/go-redis"}
 )
 
@@ -50,13 +56,13 @@ func rooms() []room {
 	return []room{
 		{dir: "engine", only: []string{sdk, decimal}},
 		{dir: "engine", only: []string{sdk, decimal}, tags: "faults"},
-		{dir: "plugins/sdk", only: []string{decimal, wire}},
-		{dir: "plugins/sdk", only: []string{decimal, wire}, tags: "faults"},
+		{dir: "plugins/sdk", only: append([]string{decimal, wire}, processStack...)},
+		{dir: "plugins/sdk", only: append([]string{decimal, wire}, processStack...), tags: "faults"},
 		{dir: "plugins/sdk", only: []string{decimal, wire}, env: wasip1},
 		{dir: "migrations", only: []string{}},
 		{dir: "plugins/storage/sqlite", only: append([]string{sdk, migrations, decimal}, sqliteStack...)},
 		{dir: "plugins/storage/postgres", only: []string{sdk, migrations, decimal, pgx, "golang.org/x/sync", "golang.org/x/text"}},
-		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}},
+		{dir: "plugins/exporters/stripe", only: append([]string{sdk, decimal, wire, stripeGo}, processStack...)},
 		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}, env: wasip1},
 		{dir: "host", never: []string{sqlite, "modernc.org", pgx, stripeGo, internal, module + "/cmd", module + "/plugins/storage", module + "/plugins/exporters"}},
 		{dir: "host/carrier", never: []string{module + "/engine", internal}},
