@@ -123,13 +123,13 @@ func (x *exporterRuntime) checkMapping() error {
 func (x *exporterRuntime) openEgress(g grant.Grant) error {
 	cfg := egress.Config{
 		Plugin: x.settings.Name, Hosts: g.HostsFor(x.manifest), AllowPrivate: g.AllowPrivate,
-		Secrets: map[string]egress.InjectedSecret{}, Answers: x.manifest.Answers,
+		Secrets: map[string]egress.InjectedSecret{}, Answers: x.manifest.Answers, Records: x.manifest.Records,
 		Rate: x.manifest.Rate, Concurrency: x.manifest.Concurrency, Logger: x.host.cfg.Logger, Now: x.host.cfg.Now,
 		Left:    outbox.LeaseLeft,
 		Observe: func(c exporter.HostClass) { x.host.metrics.Requested(x.settings.Name, string(c)) },
 	}
 	for _, s := range x.manifest.Secrets {
-		cfg.Secrets[s.Name] = egress.InjectedSecret{Header: s.Header, Prefix: s.Prefix, Value: g.Secrets[s.Name]}
+		cfg.Secrets[s.Name] = egress.InjectedSecret{Scheme: s.Scheme, Header: s.Header, Prefix: s.Prefix, Value: g.Secrets[s.Name]}
 	}
 	var err error
 	if g.CAFile != "" {
@@ -251,7 +251,9 @@ func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, dea
 	covered := make([]egress.CallItem, len(items))
 	for i, it := range items {
 		d.Items[i] = it.Item
-		covered[i] = egress.CallItem{ID: it.ID, Identifier: it.Covers, SerialKey: it.SerialKey}
+		covered[i] = egress.CallItem{
+			ID: it.ID, Identifier: it.Covers, SerialKey: it.SerialKey, Key: egress.KeyOf(x.manifest.Records, it.Item),
+		}
 	}
 	ctx, call := x.http.Begin(ctx, covered)
 	answer, err := x.call(ctx, wirev1.MethodDeliver, wirev1.EncodeDelivery(d))

@@ -15,6 +15,9 @@ type CallItem struct {
 	// Identifier must occur in every request that reports the item: it is
 	// what the provider recognises a repetition by.
 	Identifier string
+	// Key is what [Config.Records] names of the item; see [KeyOf]. The
+	// provider recognises a repetition by it and not by the identifier.
+	Key []string
 	// SerialKey: requests for items of one key are never in flight together.
 	// Empty: no such limit. Keys are the caller's and compared whole.
 	SerialKey string

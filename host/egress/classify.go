@@ -15,7 +15,7 @@ const identifierPlace = "{identifier}"
 
 // classify decides what an answer means for one item; alone says that the
 // request covered no other. See [Client.Send] for the order.
-func (c *Client) classify(a answer, identifier string, alone bool) exporter.Exchange {
+func (c *Client) classify(a answer, it CallItem, alone bool) exporter.Exchange {
 	ex := exporter.Exchange{
 		Class: exporter.ClassIndefinite, Status: a.status, Code: a.reason, Message: sentences[a.reason],
 		RequestID: a.requestID, RetryAfter: a.retryAfter, StartedAt: a.started, FinishedAt: a.finished,
@@ -36,14 +36,13 @@ func (c *Client) classify(a answer, identifier string, alone bool) exporter.Exch
 		ex.Message = ""
 		return ex
 	}
-	if p, code, ok := c.match(a, identifier, alone); ok {
-		ex.Code = code
-		switch p.Class {
-		case exporter.AnswerDuplicate:
-			ex.Class = exporter.ClassDuplicateOwn
-		case exporter.AnswerRefused, exporter.AnswerMendable:
-			ex.Class, ex.Mendable = exporter.ClassRefused, p.Class == exporter.AnswerMendable
-		}
+	if p, code, ok := c.match(a, it.Identifier, alone); ok {
+		ex.Code, ex.Class, ex.Mendable = code, hostClass(p.Class), p.Class == exporter.AnswerMendable
+		return ex
+	}
+	if c.cfg.Records != nil && it.ID != "" && a.status >= 200 && a.status < 300 && a.reason == "" {
+		ex.Class, ex.Mendable, ex.Code = c.classifyRecord(a, it)
+		ex.Message = sentences[ex.Code]
 		return ex
 	}
 	if a.status >= 200 && a.status < 300 && a.reason == "" {
@@ -57,35 +56,71 @@ func (c *Client) classify(a answer, identifier string, alone bool) exporter.Exch
 	return ex
 }
 
+// hostClass is the class of an exchange that a pattern of a class fits. What
+// was turned away unseen is throttled whatever the reason: definite, and to be
+// sent again.
+func hostClass(class exporter.AnswerClass) exporter.HostClass {
+	switch class {
+	case exporter.AnswerDuplicate:
+		return exporter.ClassDuplicateOwn
+	case exporter.AnswerRefused, exporter.AnswerMendable:
+		return exporter.ClassRefused
+	case exporter.AnswerAccepted:
+		return exporter.ClassSuccess
+	case exporter.AnswerAgain:
+		return exporter.ClassThrottled
+	}
+	return exporter.ClassIndefinite
+}
+
 // breakerStatus reports whether a status concerns the destination rather than
 // the item.
 func breakerStatus(status int) bool {
-	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusNotFound
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+		return true
+	}
+	return false
 }
 
 // match returns the first pattern that the answer fits, and a code for it.
 func (c *Client) match(a answer, identifier string, alone bool) (p *exporter.AnswerPattern, code string, ok bool) {
 	for i := range c.cfg.Answers {
 		p := &c.cfg.Answers[i]
-		if p.Status != a.status {
+		if p.Status != a.status || p.In != "" {
 			continue
 		}
+		// What was turned away whole concerns every item of the request.
 		naming := strings.Contains(p.Contains, identifierPlace)
-		if naming && identifier == "" || !naming && !alone {
+		if naming && identifier == "" || !naming && !alone && p.Class != exporter.AnswerAgain {
 			continue
 		}
-		value, found := lookup(a.body, p.Path)
-		if !found {
-			continue
+		if bare(p) {
+			return p, "status_" + strconv.Itoa(a.status), true
 		}
-		if slices.Contains(p.Equals, value) {
-			return p, value, true
-		}
-		if p.Contains != "" && containsText(value, p.Contains, identifier) {
-			return p, string(p.Class), true
+		if code, ok := fits(p, a.body, identifier); ok {
+			return p, code, true
 		}
 	}
 	return nil, "", false
+}
+
+// bare reports whether a pattern says nothing of what it wants to read.
+func bare(p *exporter.AnswerPattern) bool { return len(p.Equals) == 0 && p.Contains == "" }
+
+// fits compares a pattern with a document and returns a code for it.
+func fits(p *exporter.AnswerPattern, doc []byte, identifier string) (string, bool) {
+	value, found := lookup(doc, p.Path)
+	switch {
+	case bare(p):
+		return string(p.Class), true
+	case !found:
+	case slices.Contains(p.Equals, value):
+		return value, true
+	case p.Contains != "" && containsText(value, p.Contains, identifier):
+		return string(p.Class), true
+	}
+	return "", false
 }
 
 // containsText reports whether value holds text with the identifier in its
@@ -111,23 +146,85 @@ func containsText(value, text, identifier string) bool {
 
 // checkPatterns refuses patterns by which a plugin could turn ignorance into
 // evidence (P4).
-func checkPatterns(patterns []exporter.AnswerPattern) error {
-	for i, p := range patterns {
-		switch s := p.Status; {
-		case s < 200 || s >= 300 && s < 400 || s >= 500 || s == http.StatusRequestTimeout || s == http.StatusTooManyRequests:
-			return invalidAt("answers", i, "a status of 2xx or 4xx, and neither 408 nor 429: the others say nothing definite")
-		case p.Class != exporter.AnswerDuplicate && p.Class != exporter.AnswerRefused && p.Class != exporter.AnswerMendable:
-			return invalidAt("answers", i, "class duplicate, refused or mendable")
-		case (len(p.Equals) > 0) == (p.Contains != ""):
-			return invalidAt("answers", i, "either equals or contains")
-		case p.Class == exporter.AnswerDuplicate && !strings.Contains(p.Contains, identifierPlace):
-			return invalidAt("answers", i, "a duplicate names our identifier: contains {identifier}")
-		case slices.ContainsFunc(p.Equals, func(s string) bool { return s == "" || len(s) > 128 }):
-			return invalidAt("answers", i, "equals of 1 to 128 bytes")
+func checkPatterns(patterns []exporter.AnswerPattern, r *exporter.Records) error {
+	for i := range patterns {
+		p := &patterns[i]
+		rule := statusRule(p)
+		switch {
+		case rule != "":
+		case p.In != "":
+			rule = listRule(p, r)
+		default:
+			rule = answerRule(p)
 		}
 		if _, ok := splitPointer(p.Path); !ok {
-			return invalidAt("answers", i, "a path that is a JSON pointer")
+			rule = "a path that is a JSON pointer"
+		}
+		if slices.ContainsFunc(p.Equals, func(s string) bool { return s == "" || len(s) > 128 }) {
+			rule = "equals of 1 to 128 bytes"
+		}
+		if rule != "" {
+			return invalidAt("answers", i, rule)
 		}
 	}
 	return nil
+}
+
+func statusRule(p *exporter.AnswerPattern) string {
+	redirect := p.Status >= 300 && p.Status < 400
+	switch s := p.Status; {
+	case redirect && bare(p) && p.Class == exporter.AnswerMendable:
+		return ""
+	case s < 200 || redirect || s >= 500 || s == http.StatusRequestTimeout || s == http.StatusTooManyRequests:
+		return "a status of 2xx or 4xx, and neither 408 nor 429: the others say nothing definite"
+	case len(p.Equals) > 0 && p.Contains != "":
+		return "either equals or contains"
+	case bare(p) && p.Path != "":
+		return "equals or contains, if it has a path"
+	}
+	return ""
+}
+
+// listRule is for patterns of an element of a list.
+func listRule(p *exporter.AnswerPattern, r *exporter.Records) string {
+	switch {
+	case r == nil || !slices.ContainsFunc(r.Answers, func(a exporter.RecordAnswers) bool { return a.Path == p.In }):
+		return "in one of the lists of records.answers"
+	case p.Status >= 300:
+		return "a status of 2xx, of a list in an answer"
+	}
+	switch p.Class {
+	case exporter.AnswerAccepted, exporter.AnswerAgain, exporter.AnswerRefused, exporter.AnswerMendable:
+		return ""
+	case exporter.AnswerDuplicate:
+	}
+	return "class accepted, again, refused or mendable, of a list in an answer"
+}
+
+// answerRule is for patterns of an answer as a whole.
+func answerRule(p *exporter.AnswerPattern) string {
+	switch p.Class {
+	case exporter.AnswerDuplicate:
+		if strings.Contains(p.Contains, identifierPlace) {
+			return ""
+		}
+		return "a duplicate names our identifier: contains {identifier}"
+	case exporter.AnswerMendable:
+		if bare(p) && p.Status < 300 {
+			return "either equals or contains"
+		}
+		return ""
+	case exporter.AnswerRefused:
+		if !bare(p) {
+			return ""
+		}
+		return "either equals or contains"
+	case exporter.AnswerAgain:
+		if p.Status >= 400 && !bare(p) && !breakerStatus(p.Status) {
+			return ""
+		}
+		return "again, of a whole answer: 4xx that concerns the request, and equals or contains"
+	case exporter.AnswerAccepted:
+	}
+	return "class duplicate, refused, mendable or again"
 }

@@ -52,7 +52,7 @@ func TestClasses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := client.classify(answer{status: tt.status, body: []byte(tt.body)}, testIdent, true)
+			got := client.classify(answer{status: tt.status, body: []byte(tt.body)}, CallItem{Identifier: testIdent}, true)
 			want := exporter.Exchange{Class: tt.class, Status: tt.status, Code: tt.code, Mendable: tt.mendable, Breaker: tt.breaker}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)
@@ -67,7 +67,7 @@ func TestExplainedNotFoundIsNoBreaker(t *testing.T) {
 	client := newClient(t, "api.stripe.com", func(c *Config) {
 		c.Answers = []exporter.AnswerPattern{{Class: exporter.AnswerMendable, Status: 404, Path: "/error/code", Equals: []string{"no_meter"}}}
 	})
-	got := client.classify(answer{status: 404, body: []byte(`{"error":{"code":"no_meter"}}`)}, testIdent, true)
+	got := client.classify(answer{status: 404, body: []byte(`{"error":{"code":"no_meter"}}`)}, CallItem{Identifier: testIdent}, true)
 	if got.Class != exporter.ClassRefused || !got.Mendable || got.Breaker {
 		t.Errorf("%+v", got)
 	}

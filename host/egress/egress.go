@@ -66,6 +66,8 @@ type Config struct {
 	Secrets map[string]InjectedSecret
 	// Answers are the manifest's patterns, in order. See [Client.Send].
 	Answers []exporter.AnswerPattern
+	// Records are the manifest's; nil: the provider has identifiers.
+	Records *exporter.Records
 
 	// Rate is requests per second; zero: unlimited.
 	Rate int
@@ -100,8 +102,10 @@ type Config struct {
 	Observe func(exporter.HostClass)
 }
 
-// InjectedSecret is added to a request as "Header: Prefix Value".
+// InjectedSecret is added to a request as "Header: Prefix Value", or signs it as
+// its scheme says.
 type InjectedSecret struct {
+	Scheme exporter.SecretScheme
 	Header string
 	Prefix string
 	Value  grant.Secret
@@ -127,6 +131,7 @@ type Client struct {
 	cfg       Config
 	hosts     map[string]struct{}
 	owned     map[string]struct{} // header names that carry a secret
+	signers   map[string]signer   // by the secret's name
 	masks     []maskedForm
 	transport *http.Transport
 	bucket    *rate.Limiter
@@ -152,7 +157,10 @@ func New(cfg Config) (*Client, error) {
 	if c.hosts, err = parseHosts(cfg.Hosts); err != nil {
 		return nil, err
 	}
-	if err := checkPatterns(cfg.Answers); err != nil {
+	if err := checkRecords(cfg.Records); err != nil {
+		return nil, err
+	}
+	if err := checkPatterns(cfg.Answers, cfg.Records); err != nil {
 		return nil, err
 	}
 	if err := c.prepareSecrets(); err != nil {

@@ -101,7 +101,7 @@ func (c *Client) read(ctx context.Context, method string, resp *http.Response) a
 		status:    resp.StatusCode,
 		requestID: c.requestID(resp.Header),
 	}
-	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
+	if a.status == http.StatusTooManyRequests || a.status >= 500 {
 		a.retryAfter = parseRetryAfter(resp.Header.Values("Retry-After"), c.cfg.Now())
 	}
 	if a.status < 200 { // 101: what follows is not HTTP

@@ -29,32 +29,9 @@ func splitPointer(pointer string) ([]string, bool) {
 // decoded, a number or boolean as it is written. It finds nothing if the
 // document is not valid JSON as a whole.
 func lookup(doc []byte, pointer string) (string, bool) {
-	tokens, ok := splitPointer(pointer)
-	if !ok || !json.Valid(doc) {
+	value, ok := at(doc, pointer)
+	if !ok {
 		return "", false
-	}
-	value := json.RawMessage(bytes.TrimSpace(doc))
-	for _, t := range tokens {
-		switch value[0] {
-		case '{':
-			var object map[string]json.RawMessage
-			if json.Unmarshal(value, &object) != nil {
-				return "", false
-			}
-			value = object[t]
-		case '[':
-			var array []json.RawMessage
-			i, err := strconv.Atoi(t)
-			if err != nil || i < 0 || strconv.Itoa(i) != t || json.Unmarshal(value, &array) != nil || i >= len(array) {
-				return "", false
-			}
-			value = array[i]
-		default:
-			return "", false
-		}
-		if len(value) == 0 {
-			return "", false
-		}
 	}
 	switch value[0] {
 	case '"':
@@ -65,4 +42,36 @@ func lookup(doc []byte, pointer string) (string, bool) {
 		return "", false
 	}
 	return string(value), true
+}
+
+// at returns the value at a pointer as it is written.
+func at(doc []byte, pointer string) (json.RawMessage, bool) {
+	tokens, ok := splitPointer(pointer)
+	if !ok || !json.Valid(doc) {
+		return nil, false
+	}
+	value := json.RawMessage(bytes.TrimSpace(doc))
+	for _, t := range tokens {
+		switch value[0] {
+		case '{':
+			var object map[string]json.RawMessage
+			if json.Unmarshal(value, &object) != nil {
+				return nil, false
+			}
+			value = object[t]
+		case '[':
+			var array []json.RawMessage
+			i, err := strconv.Atoi(t)
+			if err != nil || i < 0 || strconv.Itoa(i) != t || json.Unmarshal(value, &array) != nil || i >= len(array) {
+				return nil, false
+			}
+			value = array[i]
+		default:
+			return nil, false
+		}
+		if len(value) == 0 {
+			return nil, false
+		}
+	}
+	return value, true
 }

@@ -21,6 +21,9 @@ const (
 	reasonItemsMissing      = "items_missing"
 	reasonIdentifierMissing = "identifier_missing"
 	reasonTooManyRequests   = "too_many_requests"
+	reasonNotSignable       = "not_signable"
+	reasonRecordsDiffer     = "records_differ"
+	reasonRecordsAlike      = "records_alike"
 
 	reasonThrottled   = "throttled"
 	reasonBreakerOpen = "breaker_open"
@@ -41,6 +44,9 @@ const (
 	reasonMalformed   = "response_malformed"
 	reasonInFlight    = "in_flight"
 	reasonFault       = "fault"
+
+	reasonRecordMissing = "record_missing"
+	reasonRecordUnknown = "record_unknown"
 )
 
 // sentences explain reasons to people. A reason without one explains itself.
@@ -54,6 +60,9 @@ var sentences = map[string]string{
 	reasonItemsMissing:      "the plugin sent a request that may have an effect and named no items",
 	reasonIdentifierMissing: "the item's identifier does not occur in the request",
 	reasonTooManyRequests:   "the plugin sent more requests than its items can need",
+	reasonNotSignable:       "the request has not what its secret needs to sign it: one webhook-id, or a signing scope and a plain path",
+	reasonRecordsDiffer:     "the records of the request are not those of its items",
+	reasonRecordsAlike:      "two records of the request cannot be told apart in an answer",
 	reasonThrottled:         "not sent: an earlier request of the batch was throttled",
 	reasonBreakerOpen:       "not sent: the destination refused an earlier request of the batch",
 	reasonDeadline:          "not sent: the time for this delivery was used up",
@@ -70,5 +79,7 @@ var sentences = map[string]string{
 	reasonTooLarge:          "sent, and the answer is larger than allowed",
 	reasonEncoding:          "sent, and the answer is compressed though it must not be",
 	reasonMalformed:         "sent, and the answer says that it is JSON and is not",
+	reasonRecordMissing:     "the answer does not say once what became of the record",
+	reasonRecordUnknown:     "the answer says of the record what no pattern explains",
 	reasonInFlight:          "sent, and no answer yet when the delivery ended",
 }

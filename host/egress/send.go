@@ -26,14 +26,16 @@ type job struct {
 // Requests of one serial key, or of one item, go one after another in the order
 // given, also across batches; others at once, up to Concurrency. A request for
 // which ctx or the rate leaves no time is not sent. After an answer 429, or 401,
-// 403 or 404 that no pattern explains, what the batch has not sent yet is not
-// sent.
+// 403, 404 or 410 that no pattern explains, what the batch has not sent yet is
+// not sent.
 //
 // The class of an answer: 429 is throttled. Patterns come next, on any complete
-// answer but 1xx, 3xx, 408, 429 and 5xx; where a request covers several items, a
-// pattern counts only for the item whose identifier the answer names. A complete
-// 2xx is success. Everything else is indefinite, 401, 403 and 404 included: a
-// proxy may give those after it has forwarded the request. They carry Breaker.
+// answer but 1xx, 408, 429 and 5xx; where a request covers several items, a
+// pattern counts only for the item whose identifier the answer names, unless it
+// says that nothing of the request was taken. With records, a complete 2xx says
+// of each what the pattern of its list says; without, it is success. Everything
+// else is indefinite, 401, 403, 404 and 410 included: a proxy may give those
+// after it has forwarded the request. They carry Breaker.
 //
 // The error has tag invalid if the batch is too long; then nothing was sent.
 func (c *Client) Send(ctx context.Context, requests []capability.Request) ([]capability.Response, error) {
@@ -93,11 +95,11 @@ func (c *Client) run(ctx context.Context, b *batch, j *job) capability.Response 
 	a := c.attempt(ctx, b, j)
 	verdicts := make([]exporter.Exchange, max(1, len(j.x.items)))
 	for i := range verdicts {
-		var identifier string
+		var it CallItem
 		if len(j.x.items) > 0 {
-			identifier = j.x.items[i].Identifier
+			it = j.x.items[i]
 		}
-		verdicts[i] = c.classify(a, identifier, len(j.x.items) <= 1)
+		verdicts[i] = c.classify(a, it, len(j.x.items) <= 1)
 	}
 	if a.status != 0 && verdicts[0].Class != exporter.ClassSuccess {
 		switch {
@@ -143,6 +145,9 @@ func (c *Client) attempt(ctx context.Context, b *batch, j *job) answer {
 		return a
 	}
 	started = c.now()
+	if j.signer != nil {
+		j.signer.sign(j.prepared, j.scope, started)
+	}
 	var a answer
 	switch {
 	case b.call == nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 )
 
 // prepared is a request that keeps the rules, ready to be sent.
@@ -19,6 +20,8 @@ type prepared struct {
 	header   http.Header
 	body     []byte
 	items    []CallItem // those of the request that the call knows
+	signer   signer     // of the secret that signs; nil: none does
+	scope    string
 }
 
 // prepare checks a plugin's request and adds the host's own headers and the
@@ -54,6 +57,15 @@ func (c *Client) prepare(call *Call, req *capability.Request) (p *prepared, reas
 	p.body = req.Body
 	if reason := c.setHeaders(p, req); reason != "" {
 		return p, reason
+	}
+	if len(p.items) == 0 {
+		return p, ""
+	}
+	if c.cfg.Records != nil {
+		if len(p.items) != len(req.Items) {
+			return p, reasonRecordsAlike
+		}
+		return p, c.checkBody(p.body, p.items)
 	}
 	for _, it := range p.items {
 		if !identifierOccurs(req, u, it.Identifier) {
@@ -113,8 +125,14 @@ func (c *Client) setHeaders(p *prepared, req *capability.Request) string {
 		if !ok {
 			return reasonSecretUnknown
 		}
+		if sign := c.signers[name]; sign != nil {
+			if reason := p.setSigner(sign, req.SigningScope); reason != "" {
+				return reason
+			}
+			continue
+		}
 		header := http.CanonicalHeaderKey(s.Header)
-		if _, twice := p.header[header]; twice {
+		if _, twice := p.header[header]; twice || p.signer != nil && slices.Contains(p.signer.headers(), header) {
 			return reasonHeaderRefused
 		}
 		p.header.Set(header, s.Prefix+s.Value.Reveal())
@@ -220,23 +238,45 @@ func wordByte(c byte) bool {
 	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
+// headerSecretRule is the rule that a secret which goes into a header breaks, or
+// "".
+func headerSecretRule(s InjectedSecret) string {
+	value := s.Value.Reveal()
+	switch {
+	case s.Scheme != exporter.SecretHeader:
+		return "a scheme that this version has"
+	case !validHeaderName(s.Header) || hostHeader(http.CanonicalHeaderKey(s.Header)):
+		return "goes into a header that is not the connection's own"
+	case len(value) < secretBytesMin:
+		return "at least 8 bytes; a shorter one could not be hidden"
+	case !validHeaderValue(value) || !validHeaderValue("x"+s.Prefix+"x"):
+		return "printable ASCII without blanks at the ends"
+	}
+	return ""
+}
+
 // prepareSecrets checks the secrets and how they are hidden in answers.
 func (c *Client) prepareSecrets() error {
-	c.owned = make(map[string]struct{}, len(c.cfg.Secrets))
+	c.owned, c.signers = make(map[string]struct{}, len(c.cfg.Secrets)), make(map[string]signer)
 	for name, s := range c.cfg.Secrets {
-		field := "secrets." + name
-		header := http.CanonicalHeaderKey(s.Header)
-		value := s.Value.Reveal()
+		sign, hide, err := newSigner(s)
 		switch {
-		case !validHeaderName(s.Header) || hostHeader(header):
-			return sdk.Invalid(field, "goes into a header that is not the connection's own")
-		case len(value) < secretBytesMin:
-			return sdk.Invalid(field, "at least 8 bytes; a shorter one could not be hidden")
-		case !validHeaderValue(value) || !validHeaderValue("x"+s.Prefix+"x"):
-			return sdk.Invalid(field, "printable ASCII without blanks at the ends")
+		case err != nil:
+			return sdk.Invalid("secrets."+name, "a value of its scheme")
+		case sign != nil:
+			c.signers[name] = sign
+		default:
+			if rule := headerSecretRule(s); rule != "" {
+				return sdk.Invalid("secrets."+name, rule)
+			}
+			hide = []string{s.Value.Reveal()}
 		}
-		c.owned[header] = struct{}{}
-		c.masks = append(c.masks, maskedForms(value)...)
+		for _, header := range canonicalOwned(s, sign) {
+			c.owned[header] = struct{}{}
+		}
+		for _, value := range hide {
+			c.masks = append(c.masks, maskedForms(value)...)
+		}
 	}
 	// One secret may be part of another: the longer goes first.
 	slices.SortFunc(c.masks, func(a, b maskedForm) int {

@@ -61,8 +61,8 @@ func (g Grant) hasHost(h string) bool {
 // error has tag invalid and code not_granted, names the plugin, its version and
 // everything that is missing. A secret whose value is not one of the grant's
 // mode has code secret_of_other_mode; that error names the secret, the mode and
-// how a value must begin, never the value. A nil error means that the plugin
-// may run.
+// how a value must begin, never the value. A secret that signs and whose value
+// cannot has code secret_malformed. A nil error means that the plugin may run.
 func Check(manifest exporter.Manifest, g Grant) error {
 	var missing []string
 	for _, c := range manifest.Capabilities {
@@ -83,7 +83,10 @@ func Check(manifest exporter.Manifest, g Grant) error {
 		}
 	}
 	if len(missing) == 0 {
-		return checkModes(manifest, g)
+		if err := checkModes(manifest, g); err != nil {
+			return err
+		}
+		return checkSchemes(manifest, g)
 	}
 	const shown = 20 // a manifest is a stranger's; its lists may be long
 	if n := len(missing) - shown; n > 0 {

@@ -285,14 +285,19 @@ const (
 	AnswerRefused   AnswerClass = "refused"   // refused for good: nothing can mend this event
 	AnswerMendable  AnswerClass = "mendable"  // refused until an operator mends something
 	AnswerAccepted  AnswerClass = "accepted"  // taken; of a list in an answer only
-	AnswerAgain     AnswerClass = "again"     // not taken, may be sent again; of a list only
+	// AnswerAgain: not taken, and may be sent again. Of a list, or of a 4xx to
+	// a request that the provider takes whole or not at all: it then says so of
+	// every item of the request.
+	AnswerAgain AnswerClass = "again"
 )
 
 // AnswerPattern recognises an answer by its status and a field of its JSON
 // body. A duplicate must name our identifier: "{identifier}" in Contains stands
 // for the identifier of the item, and a duplicate without it is refused. So is
 // a pattern on a status that says nothing about an item: below 200, 3xx, 408,
-// 429, and 500 or above.
+// 429, and 500 or above. A pattern without Path, Equals and Contains fits every
+// element of In; without In it fits the status alone, which may then be 3xx, and
+// is mendable: a person looks.
 type AnswerPattern struct {
 	Class  AnswerClass
 	Status int
@@ -302,7 +307,7 @@ type AnswerPattern struct {
 	// Path is a JSON pointer (RFC 6901) into the body, "/error/code".
 	Path string
 	// Equals matches if the value at Path is one of these; Contains if it
-	// holds this text. Exactly one is set.
+	// holds this text. One is set at most.
 	Equals   []string
 	Contains string
 }
@@ -417,6 +422,6 @@ type Exchange struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 	// Breaker is set for answers that concern the destination and not the
-	// item: 401, 403, 404 of the endpoint.
+	// item: 401, 403, 404, 410 of the endpoint.
 	Breaker bool
 }
