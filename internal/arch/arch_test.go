@@ -64,11 +64,14 @@ func rooms() []room {
 		{dir: "plugins/storage/postgres", only: []string{sdk, migrations, decimal, pgx, "golang.org/x/sync", "golang.org/x/text"}},
 		{dir: "plugins/exporters/stripe", only: append([]string{sdk, decimal, wire, stripeGo}, processStack...)},
 		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}, env: wasip1},
+		{dir: "plugins/exporters/webhook", only: []string{sdk, decimal, wire}, env: wasip1},
+		{dir: "plugins/exporters/cloudevents", only: []string{sdk, decimal, wire}, env: wasip1},
 		{dir: "host", never: []string{sqlite, "modernc.org", pgx, stripeGo, internal, module + "/cmd", module + "/plugins/storage", module + "/plugins/exporters"}},
 		{dir: "host/carrier", never: []string{module + "/engine", internal}},
 		{dir: "outpost", never: append([]string{module + "/host", internal}, sqlite, pgx, wazero, stripeGo)},
 		// Test support stands on the standard library where it can: what it
 		// reached, every test would.
+		{dir: "internal/providerdouble", never: append([]string{module + "/host", module + "/engine", module + "/plugins"}, technologies...)},
 		{dir: "internal/stripedouble", never: append([]string{module + "/host", module + "/engine", module + "/plugins/exporters"}, technologies...)},
 	}
 }

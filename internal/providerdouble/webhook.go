@@ -80,7 +80,7 @@ func (w *Webhook) verify(h http.Header, body []byte, now time.Time) error {
 		return errors.New("the timestamp is too old or too new")
 	}
 	content := strings.Join([]string{id, at, string(body)}, ".")
-	for _, one := range strings.SplitSeq(list, " ") {
+	for one := range strings.SplitSeq(list, " ") {
 		version, text, _ := strings.Cut(one, ",")
 		given, err := base64.StdEncoding.DecodeString(text)
 		if version != "v1" || err != nil {
