@@ -1,0 +1,6 @@
+//go:build !race
+
+package process
+
+// memoryLimit of the plugins in these tests.
+const memoryLimit = 2 << 30

@@ -1,0 +1,143 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// kept is how much of a stream's end is kept for faults.
+	kept = 16 << 10
+	// maxLine bounds a line in the log.
+	maxLine = 1 << 10
+	// Lines of a plugin in the log: some at once, then a few a second.
+	linesAtOnce    = 50
+	linesPerSecond = 10
+)
+
+// lineLog is what the streams of a plugin share.
+type lineLog struct {
+	logger  *slog.Logger
+	limiter *rate.Limiter
+	dropped atomic.Uint64
+}
+
+func newLineLog(logger *slog.Logger) *lineLog {
+	return &lineLog{logger: logger, limiter: rate.NewLimiter(linesPerSecond, linesAtOnce)}
+}
+
+func (l *lineLog) emit(stream string, line []byte) {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 {
+		return
+	}
+	if !l.limiter.AllowN(time.Now(), 1) {
+		l.dropped.Add(1)
+		return
+	}
+	l.logger.LogAttrs(context.Background(), slog.LevelInfo, "plugin output",
+		slog.String("stream", stream), slog.String("line", strings.ToValidUTF8(string(line), "\uFFFD")),
+		slog.Uint64("dropped_so_far", l.dropped.Load()))
+}
+
+// output drains one stream of a process as fast as it comes, whatever comes, so
+// that the process never waits for its log. It keeps the end for faults.
+type output struct {
+	stream string
+	log    *lineLog
+
+	mu   sync.Mutex
+	ring []byte
+	line []byte
+	long bool
+}
+
+// drain reads until the stream ends. What first takes comes before the rest.
+func (o *output) drain(r io.Reader, first func([]byte) []byte) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		b := buf[:n]
+		if first != nil {
+			b = first(b)
+		}
+		o.write(b)
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (o *output) write(p []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	tail := p[max(0, len(p)-kept):]
+	if over := len(o.ring) + len(tail) - kept; over > 0 {
+		o.ring = append(o.ring[:0], o.ring[over:]...)
+	}
+	o.ring = append(o.ring, tail...)
+	for len(p) > 0 {
+		part, rest, ended := bytes.Cut(p, []byte{'\n'})
+		p = rest
+		o.line = append(o.line, part[:min(len(part), maxLine-len(o.line))]...)
+		if ended {
+			o.log.emit(o.stream, o.line)
+			o.line = o.line[:0]
+		}
+	}
+}
+
+// excerpt returns at most n bytes for people: from the line with which a Go
+// program says why it dies, which long traces follow, or else the last ones.
+func (o *output) excerpt(n int) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b := o.ring
+	if at := max(bytes.LastIndex(b, []byte("panic: ")), bytes.LastIndex(b, []byte("fatal error: "))); at >= 0 {
+		b = b[at:min(at+n, len(b))]
+	} else if len(b) > n {
+		b = b[len(b)-n:]
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))
+}
+
+func (o *output) contains(s string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Contains(o.ring, []byte(s))
+}
+
+// maxHandshake bounds the line of the handshake. It holds a certificate.
+const maxHandshake = 8 << 10
+
+// handshake passes the first line of stdout on, once and bounded: what comes
+// after it is output, however much it looks like a handshake.
+type handshake struct {
+	to   *io.PipeWriter
+	n    int
+	done bool
+}
+
+func (h *handshake) take(p []byte) []byte {
+	if h.done {
+		return p
+	}
+	line, rest, ended := bytes.Cut(p, []byte{'\n'})
+	line = line[:min(len(line), maxHandshake-h.n)]
+	h.n += len(line)
+	_, _ = h.to.Write(line) // fails once nobody waits for it
+	if ended || h.n == maxHandshake {
+		_, _ = h.to.Write([]byte{'\n'})
+		_ = h.to.Close()
+		h.done = true
+	}
+	return rest
+}
