@@ -18,7 +18,7 @@ func need[T any](a storage.Adapter, c storage.Capability) (T, error) {
 			Rule: "the storage adapter " + m.Name + " does not declare this capability",
 		}
 	}
-	impl, ok := a.(T)
+	impl, ok := storage.As[T](a)
 	if !ok {
 		return zero, &sdk.Error{
 			Tag: sdk.TagUnsupported, Code: string(c),

@@ -187,7 +187,7 @@ func (e *Engine) newReplay(o ReplayOptions) (*replay, error) {
 	if r.stream, err = need[storage.EventStreamer](e.cfg.Store, storage.EventStreaming); err != nil {
 		return nil, err
 	}
-	r.fold, _ = e.cfg.Store.(storage.ProjectionFolder)
+	r.fold, _ = storage.As[storage.ProjectionFolder](e.cfg.Store)
 	return r, nil
 }
 

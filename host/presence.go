@@ -60,7 +60,7 @@ type presence struct {
 
 // newPresence returns nil for a store that knows no hosts.
 func (h *Host) newPresence() *presence {
-	store, ok := h.store.(storage.HostStore)
+	store, ok := storage.As[storage.HostStore](h.store)
 	if !ok {
 		return nil
 	}

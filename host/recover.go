@@ -117,7 +117,7 @@ func wrap(what string, err error) error {
 // look compares the store with what is remembered, without becoming a host that
 // others see.
 func (h *Host) look(ctx context.Context, act Act) (Recovery, storage.SettlementStore, error) {
-	settle, ok := h.store.(storage.SettlementStore)
+	settle, ok := storage.As[storage.SettlementStore](h.store)
 	switch {
 	case act.Actor == "" || act.Reason == "":
 		return Recovery{}, nil, sdk.Invalid("actor, reason", "who does this, and why")

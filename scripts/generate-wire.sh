@@ -16,3 +16,5 @@ for proto in plugins/sdk/wire/v1/fencepost plugins/sdk/guest/subprocess/subproce
 	sed -i '/^\/\/ protoc  *v/d;/^\/\/ *- protoc  *v/d' "$proto.pb.go"
 	gofmt -w "$proto.pb.go"
 done
+# Storage: schema and code come from the contract.
+go run ./internal/wiregen

@@ -21,8 +21,7 @@ func foldCases() []Case {
 
 // folder is the store if it can fold. Not to be able to is no failure.
 func (r *run) folder() (storage.ProjectionFolder, bool) {
-	f, ok := r.store.(storage.ProjectionFolder)
-	return f, ok
+	return storage.As[storage.ProjectionFolder](r.store)
 }
 
 // fold takes the next events of the build and answers whether there are more.

@@ -31,7 +31,7 @@ func (s *Reference) ListCorrections(ctx context.Context, original storage.EventK
 
 // correctionsListed looks at nothing where an adapter lists none: it may.
 func correctionsListed(r *run) {
-	lister, ok := r.store.(storage.CorrectionLister)
+	lister, ok := storage.As[storage.CorrectionLister](r.store)
 	if !ok {
 		return
 	}

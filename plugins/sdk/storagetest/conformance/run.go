@@ -125,7 +125,7 @@ func need[T any](a storage.Adapter, c storage.Capability) (T, error) {
 			Rule: "the storage adapter " + m.Name + " does not declare " + string(c),
 		}
 	}
-	impl, ok := a.(T)
+	impl, ok := storage.As[T](a)
 	if !ok {
 		return zero, &sdk.Error{
 			Tag: sdk.TagUnsupported, Code: string(c),
