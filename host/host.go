@@ -13,8 +13,6 @@ import (
 	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -203,24 +201,7 @@ func unknownPlugin[V any](field string, known map[string]V) error {
 }
 
 // cacheDir is where compiled plugins are kept; empty if there is no place.
-func (h *Host) cacheDir() string {
-	dir := h.cfg.Settings.Plugins.Cache
-	if rest, ok := strings.CutPrefix(dir, "~/"); ok {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return ""
-		}
-		return filepath.Join(home, rest)
-	}
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return ""
-		}
-		return filepath.Join(base, "fencepost")
-	}
-	return dir
-}
+func (h *Host) cacheDir() string { return h.cfg.Settings.Plugins.CacheDir() }
 
 func (h *Host) openEngine(ctx context.Context) error {
 	s := h.cfg.Settings

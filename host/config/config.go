@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -122,6 +124,26 @@ type Plugins struct {
 	Dir   string `yaml:"dir"`
 	Cache string `yaml:"cache"`
 	Lock  string `yaml:"lock"`
+}
+
+// CacheDir is where compiled plugins are kept: Cache with ~ made the user's
+// home, or a folder of the user's caches; empty if the system names neither.
+func (p Plugins) CacheDir() string {
+	if rest, ok := strings.CutPrefix(p.Cache, "~/"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		return filepath.Join(home, rest)
+	}
+	if p.Cache != "" {
+		return p.Cache
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(base, "fencepost")
 }
 
 // WithDefaults returns a copy with every unset value at its documented default.

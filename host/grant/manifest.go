@@ -72,7 +72,7 @@ func ReadManifest(file, sidecar []byte) (Manifest, error) {
 	}
 	if text == nil {
 		e := sdk.Invalid("manifest", "in the custom section "+ManifestSection+" of the module, or beside the file under its name and "+ManifestSuffix)
-		e.Code, e.Hint, e.Err = "no_manifest", "fencepost plugin build adds it", ErrNoManifest
+		e.Code, e.Hint, e.Err = "no_manifest", "fencepost plugin embed puts one into a module", ErrNoManifest
 		return m, e
 	}
 	if len(text) > manifestMax {
