@@ -237,7 +237,7 @@ func callsMemory(t *trial) {
 	s := t.open(1, true)
 	var settled uint64
 	for n := range 1000 {
-		d := s.deliver(t.says(Accept), t.items(min(10, t.suite.manifest.MaxBatch))...)
+		d := s.deliver(t.says(Accept), t.items(min(2, t.suite.manifest.MaxBatch))...)
 		d.want(t, "a success", exporter.Accepted)
 		if n == 299 {
 			settled = t.suite.options.Memory(s.caller)
