@@ -224,7 +224,7 @@ func (c *child) broke(err error, entered bool) *carrier.Fault {
 		}
 	}
 	c.end()
-	if s := c.runner.state; lost && s != nil {
+	if s := c.runner.state; lost && s != nil && c.runner.byItself() {
 		c.explain(f, s)
 	}
 	if said := c.runner.stderr.excerpt(maxExcerpt); said != "" {
@@ -237,9 +237,9 @@ func (c *child) broke(err error, entered bool) *carrier.Fault {
 func (c *child) explain(f *carrier.Fault, s *os.ProcessState) {
 	f.Detail = s.String()
 	switch {
-	case c.runner.stderr.contains("out of memory"), c.runner.stderr.contains("cannot allocate memory"):
+	case c.runner.stderr.outOfMemory():
 		f.Kind = carrier.KindMemory
-	case s.Exited() && !c.runner.stderr.contains("panic: ") && !c.runner.stderr.contains("fatal error: "):
+	case s.Exited() && !c.runner.stderr.panicked():
 		f.Kind = carrier.KindExit
 	default:
 		f.Kind = carrier.KindTrap

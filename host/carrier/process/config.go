@@ -73,7 +73,7 @@ type Limits struct {
 	CallTimeout time.Duration
 	// StartTimeout bounds start, handshake and setup. Default 15 seconds.
 	StartTimeout time.Duration
-	// Memory is the address space of a process in bytes. Default 4 GiB.
+	// Memory is what a process may have for data, in bytes. Default 2 GiB.
 	Memory int64
 	// OpenFiles is how many descriptors it may have. Default 256.
 	OpenFiles int64
@@ -84,7 +84,7 @@ type Limits struct {
 
 // maxAsks bounds the questions of one call, most of which cost the host next to
 // nothing.
-const maxAsks = 100_000
+const maxAsks = 10_000
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" || c.Image == nil {
@@ -103,7 +103,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.Limits.Asks.MaxHTTPBatch, 4<<20)
 	orDefault(&c.Limits.CallTimeout, 2*time.Minute)
 	orDefault(&c.Limits.StartTimeout, 15*time.Second)
-	unlessSet(&c.Limits.Memory, 4<<30)
+	unlessSet(&c.Limits.Memory, 2<<30)
 	unlessSet(&c.Limits.OpenFiles, 256)
 	unlessSet(&c.Limits.Tasks, 256)
 	return c, nil

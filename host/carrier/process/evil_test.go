@@ -64,9 +64,6 @@ func (e *evil) misbehave(method uint32) []byte {
 		for {
 			time.Sleep(time.Hour)
 		}
-	case stops:
-		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
-		select {} // not reached before the signal
 	case panics:
 		panic("a bug of the plugin")
 	case exits0:
@@ -74,9 +71,9 @@ func (e *evil) misbehave(method uint32) []byte {
 	case exits3:
 		os.Exit(3)
 	case floodsOut:
-		flood(os.Stdout, 256<<20)
+		flood(os.Stdout, 64<<20)
 	case floodsErr:
-		flood(os.Stderr, 256<<20)
+		flood(os.Stderr, 64<<20)
 	case longLine:
 		line := strings.Repeat("x", 8<<20)
 		_, _ = os.Stdout.WriteString(line)
@@ -195,6 +192,9 @@ func playStart(mode string) {
 	case "other-core":
 		say("7|1|unix|" + dir + "/s|grpc|\n")
 	case "netrpc":
+		if _, err := net.Listen("unix", dir+"/s"); err != nil {
+			panic(err)
+		}
 		say("1|1|unix|" + dir + "/s|netrpc|\n")
 	case "tcp":
 		say("1|1|tcp|127.0.0.1:1|grpc|\n")

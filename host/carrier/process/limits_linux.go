@@ -15,7 +15,7 @@ import (
 // limit sets the resource limits of a process that has not run yet.
 func (c *Config) limit(pid int, uid uint32) error {
 	limits := map[int]int64{
-		unix.RLIMIT_AS:     c.Limits.Memory,
+		unix.RLIMIT_DATA:   c.Limits.Memory,
 		unix.RLIMIT_NOFILE: c.Limits.OpenFiles,
 		unix.RLIMIT_CORE:   0,
 		unix.RLIMIT_FSIZE:  0,

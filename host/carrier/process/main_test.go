@@ -115,7 +115,6 @@ const (
 	asksHTTP
 	asksMuch
 	hangs
-	stops
 	panics
 	exits0
 	exits3

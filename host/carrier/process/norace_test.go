@@ -3,4 +3,4 @@
 package process
 
 // memoryLimit of the plugins in these tests.
-const memoryLimit = 2 << 30
+const memoryLimit = 1 << 30

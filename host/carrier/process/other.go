@@ -64,6 +64,7 @@ func (*runner) Name() string                    { return "" }
 func (*runner) ID() string                      { return "" }
 func (*runner) Diagnose(context.Context) string { return "" }
 func (*runner) killGroup()                      {}
+func (*runner) byItself() bool                  { return true }
 
 func (*runner) PluginToHost(string, string) (string, string, error) { return "", "", errNotHere }
 func (*runner) HostToPlugin(string, string) (string, string, error) { return "", "", errNotHere }

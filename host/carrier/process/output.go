@@ -57,7 +57,9 @@ type output struct {
 	mu   sync.Mutex
 	ring []byte
 	line []byte
-	long bool
+	// died holds the lines with which a Go program says why it dies, which
+	// long traces follow.
+	died []byte
 }
 
 // drain reads until the stream ends. What first takes comes before the rest.
@@ -89,30 +91,53 @@ func (o *output) write(p []byte) {
 		p = rest
 		o.line = append(o.line, part[:min(len(part), maxLine-len(o.line))]...)
 		if ended {
+			o.noteDeath()
 			o.log.emit(o.stream, o.line)
 			o.line = o.line[:0]
 		}
 	}
 }
 
-// excerpt returns at most n bytes for people: from the line with which a Go
-// program says why it dies, which long traces follow, or else the last ones.
+// maxDied bounds what is kept of a program's last words.
+const maxDied = 1 << 10
+
+// noteDeath keeps the line if it is one of a Go program's last words.
+func (o *output) noteDeath() {
+	begins := func(s string) bool { return bytes.HasPrefix(o.line, []byte(s)) }
+	switch {
+	case begins("panic: "), begins("fatal error: "), begins("runtime: out of memory"), begins("runtime: cannot allocate"),
+		begins("runtime/cgo: pthread_create failed"):
+		if len(o.died) > maxDied/2 { // of an older end that was not one
+			o.died = nil
+		}
+		o.died = append(append(o.died, o.line[:min(len(o.line), maxDied-len(o.died))]...), '\n')
+	}
+}
+
+// excerpt returns at most n bytes for people: why a Go program died, or else
+// what it wrote last.
 func (o *output) excerpt(n int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := o.ring
-	if at := max(bytes.LastIndex(b, []byte("panic: ")), bytes.LastIndex(b, []byte("fatal error: "))); at >= 0 {
-		b = b[at:min(at+n, len(b))]
-	} else if len(b) > n {
-		b = b[len(b)-n:]
+	if len(o.died) > 0 {
+		b = o.died
+		b = b[:min(n, len(b))]
 	}
+	b = b[max(0, len(b)-n):]
 	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))
 }
 
-func (o *output) contains(s string) bool {
+func (o *output) panicked() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return bytes.Contains(o.ring, []byte(s))
+	return len(o.died) > 0
+}
+
+func (o *output) outOfMemory() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Contains(o.died, []byte("out of memory")) || bytes.Contains(o.died, []byte("allocate"))
 }
 
 // maxHandshake bounds the line of the handshake. It holds a certificate.

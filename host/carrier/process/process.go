@@ -7,6 +7,10 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/fencepost/fencepost/host/carrier"
 )
@@ -226,7 +230,7 @@ func (p *Process) settle(ctx context.Context, c *child, err error, entered bool)
 		return answered
 	}
 	var f *carrier.Fault
-	if ctx.Err() != nil {
+	if late(ctx, err) {
 		f = p.ended(ctx)
 		f.Entered = entered
 		if said := c.runner.stderr.excerpt(maxExcerpt); said != "" {
@@ -239,6 +243,16 @@ func (p *Process) settle(ctx context.Context, c *child, err error, entered bool)
 	p.drop(c)
 	<-p.tokens
 	return f
+}
+
+// late reports whether the deadline ended the call. The other side of the
+// connection knows the deadline too and may be a moment ahead of our own clock.
+func late(ctx context.Context, err error) bool {
+	deadline, ok := ctx.Deadline()
+	if ok && status.Code(err) == codes.DeadlineExceeded && time.Until(deadline) < time.Second {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 func (p *Process) take() *child {

@@ -39,6 +39,8 @@ type runner struct {
 	pid int
 	// reaped: the number may be somebody else's by now.
 	reaped bool
+	// ended is set when we ended it.
+	ended bool
 	// exited is closed when the process is gone and its output read.
 	exited chan struct{}
 	state  *os.ProcessState
@@ -91,8 +93,8 @@ func (r *runner) run(started chan<- error) {
 	started <- nil
 	r.awaitEnd()
 	stop()
-	r.killGroup() // what it left behind, while the number is still its own
 	r.mu.Lock()
+	_ = unix.Kill(-r.pid, unix.SIGKILL) // what it left behind, while the number is still its own
 	r.reaped = true
 	_ = r.cmd.Wait() // it has ended; the state says how
 	r.mu.Unlock()
@@ -224,8 +226,17 @@ func (r *runner) killGroup() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pid != 0 && !r.reaped {
+		r.ended = true
 		_ = unix.Kill(-r.pid, unix.SIGKILL)
 	}
+}
+
+// byItself reports whether the process, which is gone, ended before we ended it.
+func (r *runner) byItself() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status, ok := r.state.Sys().(syscall.WaitStatus)
+	return !r.ended || !ok || !status.Signaled() || status.Signal() != unix.SIGKILL
 }
 
 // peer is the process that listens at the other end of a unix socket.
