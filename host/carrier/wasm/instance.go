@@ -9,6 +9,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/fencepost/fencepost/host/carrier"
@@ -22,6 +23,9 @@ type instance struct {
 	stderr *capture
 	mod    api.Module
 	call   api.Function
+	// linear is the memory of mod, nil if it has none. wazero frees it with the
+	// instance, but not one that it closes because a context ended.
+	linear experimental.LinearMemory
 
 	// Of the running call.
 	ctx      context.Context
@@ -69,7 +73,11 @@ func (m *Module) newInstance(ctx context.Context) (*instance, *carrier.Fault) {
 		}, sys.ClockResolution(time.Microsecond)).
 		WithNanotime(func() int64 { return int64(m.cfg.Host.Now().Sub(start)) + 1 }, sys.ClockResolution(time.Microsecond)).
 		WithNanosleep(in.sleep)
-	mod, err := m.runtime.InstantiateModule(in.ctx, m.compiled, config)
+	ctx = experimental.WithMemoryAllocator(in.ctx, experimental.MemoryAllocatorFunc(func(initial, most uint64) experimental.LinearMemory {
+		in.linear = m.memories.Allocate(initial, most)
+		return in.linear
+	}))
+	mod, err := m.runtime.InstantiateModule(ctx, m.compiled, config)
 	if err == nil && mod.IsClosed() {
 		// wazero takes an exit with code zero in _initialize for success.
 		err = sys.NewExitError(0)
@@ -77,12 +85,24 @@ func (m *Module) newInstance(ctx context.Context) (*instance, *carrier.Fault) {
 	if err != nil {
 		f := in.fault(err)
 		f.Detail = "start an instance: " + f.Detail
+		in.mod = mod
+		in.close()
 		return nil, f
 	}
 	in.mod, in.call = mod, mod.ExportedFunction("fp_call")
 	in.memory = uint64(mod.Memory().Size())
 	m.stats.created.Add(1)
 	return in, nil
+}
+
+// close frees an instance that no call uses.
+func (in *instance) close() {
+	if in.mod != nil {
+		_ = in.mod.Close(context.Background())
+	}
+	if in.linear != nil {
+		in.linear.Free()
+	}
 }
 
 // begin prepares for a call.

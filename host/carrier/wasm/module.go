@@ -27,6 +27,7 @@ type Module struct {
 	cache    wazero.CompilationCache
 	compiled wazero.CompiledModule
 	pool     *pool
+	memories memories
 	stats    counters
 
 	// killed ends all running calls.
@@ -107,7 +108,7 @@ func (m *Module) giveBack(ctx context.Context, in *instance, err error) {
 // drop closes an instance that no call uses.
 func (m *Module) drop(in *instance) {
 	// Closing frees memory only; there are no files whose loss could matter.
-	_ = in.mod.Close(context.Background())
+	in.close()
 	m.stats.instances.Add(-1)
 	m.stats.memory.Add(-in.memory)
 }
@@ -146,6 +147,7 @@ func (m *Module) release() error {
 	if m.cache != nil {
 		errs = append(errs, m.cache.Close(ctx))
 	}
+	m.memories.close()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close plugin %s: %w", m.cfg.Name, err)
 	}
