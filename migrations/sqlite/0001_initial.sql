@@ -249,7 +249,8 @@ CREATE UNIQUE INDEX fencepost_routes_in_force
   ON fencepost_routes (exporter, destination_account, mode, feature)
   WHERE retired_at IS NULL;
 
--- The intent: what is to be sent, to whom, under which identity.
+-- The intent: what is to be sent, to whom, under which identity. usage_at is the
+-- time of the usage: of the event, or of what has no event.
 CREATE TABLE fencepost_outbox_items (
   item                INTEGER PRIMARY KEY,
   tenant_key          TEXT    NOT NULL CHECK (tenant_key <> ''),
@@ -267,11 +268,17 @@ CREATE TABLE fencepost_outbox_items (
   customer            TEXT    NOT NULL DEFAULT '',
   payload             TEXT,
   created_at          INTEGER NOT NULL,
-  depends_on          INTEGER
+  depends_on          INTEGER,
+  usage_at            INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX fencepost_outbox_items_event
   ON fencepost_outbox_items (event_seq) WHERE event_seq IS NOT NULL;
+
+-- What a customer used in a stretch of time, for the sums that are compared with
+-- a provider.
+CREATE INDEX fencepost_outbox_items_usage
+  ON fencepost_outbox_items (customer, feature, usage_at);
 
 -- Items that take back what another one reports.
 CREATE INDEX fencepost_outbox_items_dependent
@@ -572,7 +579,8 @@ WHEN NOT (OLD.customer = '' AND NEW.customer <> ''
   AND NEW.feature = OLD.feature
   AND NEW.payload IS OLD.payload
   AND NEW.created_at = OLD.created_at
-  AND NEW.depends_on IS OLD.depends_on)
+  AND NEW.depends_on IS OLD.depends_on
+  AND NEW.usage_at = OLD.usage_at)
 BEGIN SELECT RAISE(ABORT, 'fencepost_outbox_items is immutable'); END;
 CREATE TRIGGER fencepost_outbox_items_no_delete BEFORE DELETE ON fencepost_outbox_items
 WHEN fencepost_pruning() IS NOT 1
@@ -618,6 +626,6 @@ SELECT i.item, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter,
        s.lease_owner, s.claimed_at, s.lease_expires_at, s.lease_token,
        s.unresolved, s.provider_ref, s.accepted_at, s.confirmed_at,
        s.confirmed_by, s.disputed, s.last_error, s.quarantine_reason,
-       s.settled_at, s.superseded_by, i.depends_on, s.waits_for, s.method
+       s.settled_at, s.superseded_by, i.depends_on, s.waits_for, s.method, i.usage_at
 FROM fencepost_outbox_items AS i
 JOIN fencepost_outbox_state AS s ON s.item = i.item;

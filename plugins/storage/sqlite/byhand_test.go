@@ -150,5 +150,7 @@ func (h *byHand) insertItem(b *testing.B, n *storage.NewItem, id, seq, now int64
 	s.BindText(13, n.Customer)
 	s.BindNull(14)
 	s.BindInt64(15, now)
+	s.BindNull(16)
+	s.BindInt64(17, now)
 	h.step(b, s)
 }

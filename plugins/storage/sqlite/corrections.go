@@ -241,7 +241,7 @@ func (r *corrector) write(ctx context.Context, c *conn, original storage.Event, 
 		rec.counted.add(&entry.Event, entry.Event.Effect)
 	}
 	for k := range entry.Items {
-		rec.items = append(rec.items, itemOf{new: &entry.Items[k], seq: seq, feature: entry.Event.Feature})
+		rec.items = append(rec.items, itemOf{new: &entry.Items[k], seq: seq, feature: entry.Event.Feature, at: entry.Event.OccurredAt})
 	}
 	r.res = storage.CorrectResult{
 		Outcome:    storage.Inserted,

@@ -21,6 +21,7 @@ type itemPlace struct {
 	seq     int64 // of the event; zero: none
 	feature string
 	now     time.Time
+	at      time.Time // of the event; zero: not known here
 }
 
 // insertItem inserts one item, unless its identity or its sendable subject
@@ -47,10 +48,15 @@ func insertItem(c *conn, n *storage.NewItem, p itemPlace, counts countDeltas) (b
 	if err != nil || rows == 0 {
 		return false, err
 	}
+	if n.Identity.SubjectKind == storage.SubjectWindow {
+		if p.at, _, err = windowValue(n.Payload); err != nil {
+			return false, err
+		}
+	}
 	rows, err = c.bind(qItemInsert).int(p.id).text(n.Identity.Tenant).text(string(n.Identity.SubjectKind)).
 		text(n.Identity.SubjectRef).text(n.Identity.Exporter).text(n.Identity.Account).
 		text(n.Identity.Mode).text(n.Identity.MappingVersion).hash(&n.Digest).int(n.RouteID).
-		optInt(p.seq).text(p.feature).text(n.Customer).json(n.Payload).time(p.now).optInt(dependsOn).run()
+		optInt(p.seq).text(p.feature).text(n.Customer).json(n.Payload).time(p.now).optInt(dependsOn).optTime(p.at).run()
 	if err != nil {
 		return false, err
 	}

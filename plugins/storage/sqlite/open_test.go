@@ -338,7 +338,7 @@ func TestIdentityNotNull(t *testing.T) {
 		values := []string{"'t'", "'event'", "'r'", "'x'", "'a'", "'test'", "'m'"}
 		values[i] = "NULL"
 		err := trySQL(path, "INSERT INTO fencepost_outbox_items ("+strings.Join(columns, ", ")+
-			", digest, route, feature, created_at) VALUES ("+strings.Join(values, ", ")+", zeroblob(32), 1, 'f', 1)")
+			", digest, route, feature, created_at, usage_at) VALUES ("+strings.Join(values, ", ")+", zeroblob(32), 1, 'f', 1, 1)")
 		if err == nil || !strings.Contains(err.Error(), "NOT NULL") {
 			t.Errorf("%s may be NULL: %v", columns[i], err)
 		}

@@ -50,6 +50,9 @@ func TestPlans(t *testing.T) {
 		qSealOlder:            "SEARCH fencepost_bucket_seals USING COVERING INDEX fencepost_bucket_seals_seq (tenant_key=? AND feature=? AND seq<?)",
 		qTotalsOf:             "SEARCH fencepost_totals USING PRIMARY KEY (generation=?)",
 		qTotalsDiffer:         "SEARCH x USING PRIMARY KEY (generation=?) | SEARCH y USING PRIMARY KEY (generation=? AND tenant_key=? AND feature=? AND period_start=?) LEFT-JOIN",
+		qSumNext:              "SEARCH fencepost_outbox_items USING COVERING INDEX fencepost_outbox_items_usage ((customer,feature)>(?,?))",
+		qSumScan:              "SEARCH i USING INDEX fencepost_outbox_items_usage (customer=? AND feature=? AND usage_at>? AND usage_at<?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | SEARCH e USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+		qSumConfirm:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
 		qPruneItems:           "SEARCH i USING COVERING INDEX fencepost_outbox_items_event (event_seq=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
 		qPruneCandidates:      "SEARCH e USING INTEGER PRIMARY KEY (rowid>?) | CORRELATED SCALAR SUBQUERY 1 | SEARCH i USING COVERING INDEX fencepost_outbox_items_event (event_seq=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | CORRELATED SCALAR SUBQUERY 2 | SEARCH c USING COVERING INDEX fencepost_events_original (tenant_key=? AND original_event_id=?)",
 		qPruneBatches:         "SEARCH fencepost_receipts USING COVERING INDEX fencepost_receipts_applied (applied_at<?)",
@@ -63,7 +66,7 @@ func TestPlans(t *testing.T) {
 			t.Parallel()
 			a := open(t, newClock())
 			if state != "empty" {
-				route := seed(t, a, 1000, func(i int, it *storage.NewItem) { it.SerialKey = strconv.Itoa(i % 7) })
+				route := seed(t, a, 1000, func(i int, it *storage.NewItem) { it.SerialKey, it.Customer = strconv.Itoa(i%7), strconv.Itoa(i%7) })
 				if state == "done" {
 					finish(t, a, route)
 				}
@@ -93,7 +96,7 @@ func TestNoEphemeralTables(t *testing.T) {
 	for _, q := range []query{
 		qEventInsert, qEventDedupe, qReceiptInsert, qReceiptDedupe, qTotalAdd, qTotalExist, qTotalMove,
 		qBucketAdd, qCorrectionInsert, qTombstone, qItemInsert, qStateInsert,
-		qClaimRow, qClaimLease, qClaimExhaust, qMove, qMoveFull, qDependents, qDependency, qDependentMove, qOriginal, qMoveBefore, qAttemptInsert,
+		qClaimRow, qClaimLease, qClaimExhaust, qMove, qMoveFull, qDependents, qDependency, qDependentMove, qOriginal, qMoveBefore, qAttemptInsert, qSumNext, qSumScan, qSumConfirm,
 	} {
 		for _, op := range explain(t, w, "EXPLAIN ", q, 1) {
 			if op == "OpenEphemeral" || op == "SorterOpen" || op == "OpenAutoindex" {

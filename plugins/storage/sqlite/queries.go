@@ -197,6 +197,8 @@ const (
 	qBoundRename
 	qExporterKnown
 	qRouteOpen
+	qSumRoutes
+	qSumNext
 	qSumScan
 	qSumConfirm
 	qReconciliation

@@ -187,6 +187,8 @@ var queryFiles = [numQueries]string{
 	qBoundRename:              "bound_rename",
 	qExporterKnown:            "exporter_known",
 	qRouteOpen:                "route_open",
+	qSumRoutes:                "sum_routes",
+	qSumNext:                  "sum_next",
 	qSumScan:                  "sum_scan",
 	qSumConfirm:               "sum_confirm",
 	qReconciliation:           "reconciliation",

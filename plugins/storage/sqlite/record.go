@@ -117,6 +117,7 @@ type itemOf struct {
 	new     *storage.NewItem
 	seq     int64
 	feature string
+	at      time.Time // when it occurred
 }
 
 func newRecorder(clock func() time.Time, req storage.RecordRequest) *recorder {
@@ -343,7 +344,7 @@ func (r *recorder) entry(c *conn, e *storage.Entry, receipt string) (entryOutcom
 		r.counted.add(ev, ev.Quantity)
 	}
 	for k := range e.Items {
-		r.items = append(r.items, itemOf{new: &e.Items[k], seq: seq, feature: ev.Feature})
+		r.items = append(r.items, itemOf{new: &e.Items[k], seq: seq, feature: ev.Feature, at: ev.OccurredAt})
 	}
 	return entryOutcome{
 		outcome: storage.Inserted,

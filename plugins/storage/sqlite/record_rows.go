@@ -69,7 +69,7 @@ func (r *recorder) writeItems(c *conn) error {
 // carries the key that decides whether the subject may be sent at all.
 func (r *recorder) item(c *conn, it itemOf, id int64) (bool, error) {
 	n := it.new
-	p := itemPlace{id: id, seq: it.seq, feature: it.feature, now: r.now}
+	p := itemPlace{id: id, seq: it.seq, feature: it.feature, now: r.now, at: it.at}
 	inserted, err := insertItem(c, n, p, r.counts)
 	if err != nil || inserted {
 		return inserted, err

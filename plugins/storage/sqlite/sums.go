@@ -16,6 +16,10 @@ import (
 // SumItems returns the sums of the items of a destination; see
 // [storage.ReconcileStore]. The destination is that of the item's route: a
 // renamed exporter has the items of its old name.
+//
+// It goes from one customer and feature to the next, with one range of the index
+// for each: a page costs what it adds up, and a seek for each one without usage
+// in the stretch.
 func (a *Adapter) SumItems(ctx context.Context, q storage.SumQuery) (page storage.SumPage, err error) {
 	const op = "sum items"
 	if err := checkLimit(q.Limit); err != nil {
@@ -23,8 +27,11 @@ func (a *Adapter) SumItems(ctx context.Context, q storage.SumQuery) (page storag
 	}
 	err = a.read(ctx, op, func(c *conn) error {
 		page = storage.SumPage{Sums: []storage.ItemSum{}, Next: q.After}
-		s := &summer{limit: q.Limit + 1, now: a.now()}
-		if err := s.scan(c, &q, filter(q.Customer), filter(q.Feature)); err != nil {
+		s, err := newSummer(c, &q, q.Limit+1, a.now())
+		if err == nil {
+			err = s.scan(c, &q)
+		}
+		if err != nil {
 			return err
 		}
 		page.Sums = append(page.Sums, s.sums...)
@@ -39,20 +46,13 @@ func (a *Adapter) SumItems(ctx context.Context, q storage.SumQuery) (page storag
 	return page, err
 }
 
-// filter is nil for none.
-func filter(v string) *string {
-	if v == "" {
-		return nil
-	}
-	return &v
-}
-
 // summer adds items up by key. It keeps the limit lowest keys, in order: a key
 // that fell out is above the highest kept one and never comes back.
 type summer struct {
-	limit int
-	now   time.Time // the store's
-	sums  []storage.ItemSum
+	limit  int
+	now    time.Time      // the store's
+	routes map[int64]bool // of the destination
+	sums   []storage.ItemSum
 	// each, if not nil, is told of every item that counts.
 	each func(it *summedItem)
 }
@@ -69,29 +69,64 @@ type summedItem struct {
 	value      decimal.Decimal
 }
 
-// scan reads the items of the destination whose usage lies in the stretch.
-func (s *summer) scan(c *conn, q *storage.SumQuery, customer, feature *string) error {
-	return c.bind(qSumScan).text(q.Exporter).text(q.Account).text(q.Mode).time(q.From).time(q.To).
-		ptrText(customer).ptrText(feature).
-		text(q.After.Customer).text(q.After.Feature).text(q.After.MappingVersion).
+// newSummer is for the items of a destination's routes.
+func newSummer(c *conn, q *storage.SumQuery, limit int, now time.Time) (*summer, error) {
+	s := &summer{limit: limit, now: now, routes: map[int64]bool{}}
+	err := c.bind(qSumRoutes).text(q.Exporter).text(q.Account).text(q.Mode).each(func(r *row) error {
+		s.routes[r.int()] = true
+		return nil
+	})
+	return s, err
+}
+
+// scan adds up one customer and feature after the other, in order, until the
+// keys that are wanted are complete.
+func (s *summer) scan(c *conn, q *storage.SumQuery) error {
+	at := storage.SumKey{Customer: max(q.After.Customer, q.Customer), Feature: q.Feature}
+	if at.Customer == q.After.Customer {
+		at.Feature = max(q.After.Feature, q.Feature)
+	}
+	for len(s.sums) < s.limit {
+		if q.Customer != "" && at.Customer != q.Customer {
+			return nil
+		}
+		if q.Feature == "" || at.Feature == q.Feature {
+			if err := s.scanOne(c, q, at); err != nil {
+				return err
+			}
+		}
+		found, err := c.bind(qSumNext).text(at.Customer).text(at.Feature).one(func(r *row) {
+			at.Customer, at.Feature = r.text(), r.text()
+		})
+		if err != nil || !found {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanOne reads the items of one customer and feature whose usage lies in the
+// stretch.
+func (s *summer) scanOne(c *conn, q *storage.SumQuery, of storage.SumKey) error {
+	return c.bind(qSumScan).text(of.Customer).text(of.Feature).time(q.From).time(q.To).
 		each(func(r *row) error {
-			it := summedItem{id: r.int(), key: storage.SumKey{Customer: r.text(), Feature: r.text(), MappingVersion: r.text()}}
+			it := summedItem{id: r.int(), key: storage.SumKey{Customer: of.Customer, Feature: of.Feature, MappingVersion: r.text()}}
 			payload := r.json()
 			it.route, it.state, it.disputed = r.int(), storage.ItemState(r.text()), r.bool()
 			it.unaccepted, it.open = r.bool(), r.bool()
 			accepted := r.time()
 			it.fresh = q.Lag > 0 && !it.unaccepted && s.now.Sub(accepted) < q.Lag
-			if hasEvent := r.bool(); hasEvent {
+			hasEvent := r.bool()
+			if !s.routes[it.route] || compareKeys(it.key, q.After) <= 0 {
+				return nil
+			}
+			if hasEvent {
 				it.value = r.total()
 			} else {
-				at, value, err := windowValue(payload)
-				if err != nil {
+				var err error
+				if _, it.value, err = windowValue(payload); err != nil {
 					return err
 				}
-				if at.Before(q.From) || !at.Before(q.To) {
-					return nil
-				}
-				it.value = value
 			}
 			s.add(&it)
 			return nil
@@ -111,7 +146,9 @@ func windowValue(raw json.RawMessage) (time.Time, decimal.Decimal, error) {
 	return payload.Timestamp, value, err
 }
 
-func compareSums(a storage.ItemSum, k storage.SumKey) int {
+func compareSums(a storage.ItemSum, k storage.SumKey) int { return compareKeys(a.SumKey, k) }
+
+func compareKeys(a, k storage.SumKey) int {
 	return cmp.Or(cmp.Compare(a.Customer, k.Customer), cmp.Compare(a.Feature, k.Feature),
 		cmp.Compare(a.MappingVersion, k.MappingVersion))
 }
@@ -183,7 +220,11 @@ func confirmSum(c *conn, req *storage.SumConfirm, now time.Time) (int64, error) 
 	var sum storage.ItemSum
 	var accepted []summedItem
 	complete := true
-	s := &summer{limit: maxPage, now: now, each: func(it *summedItem) {
+	s, err := newSummer(c, &q, maxPage, now)
+	if err != nil {
+		return 0, err
+	}
+	s.each = func(it *summedItem) {
 		if it.key != req.Key {
 			return
 		}
@@ -192,8 +233,8 @@ func confirmSum(c *conn, req *storage.SumConfirm, now time.Time) (int64, error) 
 			accepted = append(accepted, *it)
 			complete = complete && !it.unaccepted
 		}
-	}}
-	if err := s.scan(c, &q, &req.Key.Customer, &req.Key.Feature); err != nil {
+	}
+	if err := s.scanOne(c, &q, req.Key); err != nil {
 		return 0, err
 	}
 	want := &req.Expect
