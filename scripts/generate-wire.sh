@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
 GOBIN=$bin GOFLAGS= GOOS= GOARCH= go install github.com/aperturerobotics/protobuf-go-lite/cmd/protoc-gen-go-lite@v0.14.0
-for proto in plugins/sdk/wire/v1/fencepost plugins/sdk/guest/subprocess/subprocess; do
+for proto in plugins/sdk/wire/v1/fencepost plugins/sdk/wire/sqlv1/sql plugins/sdk/guest/subprocess/subprocess; do
 	dir=$(dirname "$proto")
 	protoc --plugin="$bin/protoc-gen-go-lite" -I "$dir" \
 		--go-lite_out="$dir" --go-lite_opt=paths=source_relative,features=marshal+unmarshal+size \
