@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -396,8 +397,16 @@ func TestStopped(t *testing.T) {
 	t.Parallel()
 	p := open(t, config(t))
 	call(t, p, echo, "")
-	if err := unix.Kill(p.idle[0].runner.pid, unix.SIGSTOP); err != nil {
+	pid := p.idle[0].runner.pid
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
+	}
+	for stopped := false; !stopped; { // threads stop one by one
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped = strings.Contains(string(status), "State:\tT")
 	}
 	wantFault(t, p, carrier.Fault{Kind: carrier.KindDeadline, Entered: true}, echo, time.Second)
 	if got := call(t, p, count, ""); got != "1" {
