@@ -212,49 +212,68 @@ func (f *field) read() string {
 	}
 }
 
-// pairs writes the exported functions, one pair for each message that is a
-// request or an answer.
-func (c *contract) pairs() string {
-	requests, answers := map[string]bool{"Opening": true}, map[string]bool{"Description": true}
+// pair is a message on one of its ways.
+type pair struct {
+	message *message
+	answer  bool
+}
+
+// pairsByName returns the ways of all messages that are a request or an answer.
+func (c *contract) pairsByName() map[string]pair {
+	all := map[string]pair{
+		"Opening":     {message: c.byName["Opening"]},
+		"Description": {message: c.byName["Description"], answer: true},
+	}
 	for _, i := range c.interfaces {
 		for _, op := range i.Operations {
-			if op.Request != nil {
-				requests[op.Request.Name] = true
+			if m := op.Request; m != nil {
+				all[m.Name+c.suffix(m, "AsRequest")] = pair{m, false}
 			}
-			if op.Answer != nil {
-				answers[op.Answer.Name] = true
+			if m := op.Answer; m != nil {
+				all[m.Name+c.suffix(m, "AsAnswer")] = pair{m, true}
 			}
 		}
 	}
+	return all
+}
+
+// pairs writes the exported functions: one to encode and one to decode.
+func (c *contract) pairs() string {
+	all := c.pairsByName()
 	var b strings.Builder
-	for _, m := range c.messages {
-		for _, side := range []struct {
-			in   map[string]bool
-			name string
-			kind string
-		}{{requests, "Request", "request"}, {answers, "Answer", "answer"}} {
-			if !side.in[m.Name] {
-				continue
-			}
-			name := m.Name
-			if requests[name] && answers[name] {
-				name += "As" + side.name
-			}
-			fmt.Fprintf(&b, "\n// Encode%s encodes a %s, which is a %s.\nfunc Encode%s(v *%s) ([]byte, error) { return encode(v, encode%s) }\n",
-				name, m.Name, side.kind, name, m.Go, m.Name)
-			fmt.Fprintf(&b, "\n// Decode%s decodes a %s, which is a %s.\nfunc Decode%s(data []byte) (%s, error) {\n", name, m.Name, side.kind, name, m.Go)
-			if side.name == "Request" {
-				fmt.Fprintf(&b, "return decode(%q, data, asked, decode%s)\n}\n", m.Name, m.Name)
-				continue
-			}
-			fmt.Fprintf(&b, "v, err := decode(%q, data, answered, decode%s)\n", m.Name, m.Name)
-			for _, f := range m.Fields {
-				if f.Shape == list { // no rows are an empty list, as adapters answer
-					fmt.Fprintf(&b, "present(&v.%s, err)\n", f.GoName)
-				}
-			}
-			b.WriteString("return v, err\n}\n")
+	for _, name := range sortedKeys(all) {
+		m := all[name].message
+		kind := "request"
+		if all[name].answer {
+			kind = "answer"
 		}
+		fmt.Fprintf(&b, "\n// Encode%s encodes a %s, which is a %s.\nfunc Encode%s(v *%s) ([]byte, error) { return encode(v, encode%s) }\n",
+			name, m.Name, kind, name, m.Go, m.Name)
+		fmt.Fprintf(&b, "\n// Decode%s decodes a %s, which is a %s.\nfunc Decode%s(data []byte) (%s, error) {\n", name, m.Name, kind, name, m.Go)
+		if !all[name].answer {
+			fmt.Fprintf(&b, "return decode(%q, data, asked, decode%s)\n}\n", m.Name, m.Name)
+			continue
+		}
+		fmt.Fprintf(&b, "v, err := decode(%q, data, answered, decode%s)\n", m.Name, m.Name)
+		for _, f := range m.Fields {
+			if f.Shape == list { // no rows are an empty list, as adapters answer
+				fmt.Fprintf(&b, "present(&v.%s, err)\n", f.GoName)
+			}
+		}
+		b.WriteString("return v, err\n}\n")
 	}
+	return b.String()
+}
+
+// registry lists the pairs for the tests: what is added to the contract is
+// tested with it.
+func (c *contract) registry() string {
+	all := c.pairsByName()
+	var b strings.Builder
+	b.WriteString("\nvar codecs = []codec{\n")
+	for _, name := range sortedKeys(all) {
+		fmt.Fprintf(&b, "codecOf(%q, %q, storagev1.Encode%s, storagev1.Decode%s),\n", name, all[name].message.Name, name, name)
+	}
+	b.WriteString("}\n")
 	return b.String()
 }

@@ -61,6 +61,7 @@ func generate(root string) (map[string][]byte, error) {
 		wireDir + "/messages_gen.go":                        {"storagev1", c.mades() + c.pairs()},
 		wireDir + "/encode_gen.go":                          {"storagev1", c.encoders()},
 		wireDir + "/decode_gen.go":                          {"storagev1", c.decoders()},
+		wireDir + "/codecs_gen_test.go":                     {"storagev1_test", c.registry()},
 		wireDir + "/methods_gen.go":                         {"storagev1", c.methods(n)},
 		"plugins/sdk/guest/storageplugin/operations_gen.go": {"storageplugin", c.dispatcher()},
 		"host/remote/operations_gen.go":                     {"remote", c.implements() + c.remote()},

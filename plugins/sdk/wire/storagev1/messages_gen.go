@@ -1099,14 +1099,6 @@ func DecodeRouteSet(data []byte) (storage.RouteSet, error) {
 	return v, err
 }
 
-// EncodeSealAsRequest encodes a Seal, which is a request.
-func EncodeSealAsRequest(v *storage.Seal) ([]byte, error) { return encode(v, encodeSeal) }
-
-// DecodeSealAsRequest decodes a Seal, which is a request.
-func DecodeSealAsRequest(data []byte) (storage.Seal, error) {
-	return decode("Seal", data, asked, decodeSeal)
-}
-
 // EncodeSealAsAnswer encodes a Seal, which is a answer.
 func EncodeSealAsAnswer(v *storage.Seal) ([]byte, error) { return encode(v, encodeSeal) }
 
@@ -1116,22 +1108,20 @@ func DecodeSealAsAnswer(data []byte) (storage.Seal, error) {
 	return v, err
 }
 
+// EncodeSealAsRequest encodes a Seal, which is a request.
+func EncodeSealAsRequest(v *storage.Seal) ([]byte, error) { return encode(v, encodeSeal) }
+
+// DecodeSealAsRequest decodes a Seal, which is a request.
+func DecodeSealAsRequest(data []byte) (storage.Seal, error) {
+	return decode("Seal", data, asked, decodeSeal)
+}
+
 // EncodeStreamQuery encodes a StreamQuery, which is a request.
 func EncodeStreamQuery(v *storage.StreamQuery) ([]byte, error) { return encode(v, encodeStreamQuery) }
 
 // DecodeStreamQuery decodes a StreamQuery, which is a request.
 func DecodeStreamQuery(data []byte) (storage.StreamQuery, error) {
 	return decode("StreamQuery", data, asked, decodeStreamQuery)
-}
-
-// EncodeSubscriptionAsRequest encodes a Subscription, which is a request.
-func EncodeSubscriptionAsRequest(v *storage.Subscription) ([]byte, error) {
-	return encode(v, encodeSubscription)
-}
-
-// DecodeSubscriptionAsRequest decodes a Subscription, which is a request.
-func DecodeSubscriptionAsRequest(data []byte) (storage.Subscription, error) {
-	return decode("Subscription", data, asked, decodeSubscription)
 }
 
 // EncodeSubscriptionAsAnswer encodes a Subscription, which is a answer.
@@ -1143,6 +1133,16 @@ func EncodeSubscriptionAsAnswer(v *storage.Subscription) ([]byte, error) {
 func DecodeSubscriptionAsAnswer(data []byte) (storage.Subscription, error) {
 	v, err := decode("Subscription", data, answered, decodeSubscription)
 	return v, err
+}
+
+// EncodeSubscriptionAsRequest encodes a Subscription, which is a request.
+func EncodeSubscriptionAsRequest(v *storage.Subscription) ([]byte, error) {
+	return encode(v, encodeSubscription)
+}
+
+// DecodeSubscriptionAsRequest decodes a Subscription, which is a request.
+func DecodeSubscriptionAsRequest(data []byte) (storage.Subscription, error) {
+	return decode("Subscription", data, asked, decodeSubscription)
 }
 
 // EncodeSubscriptionsAnswer encodes a SubscriptionsAnswer, which is a answer.
