@@ -172,6 +172,12 @@ func (c *child) result(m *subprocess.FromPlugin) ([]byte, bool, error) {
 		return m.GetPayload(), true, nil
 	case 1:
 		return nil, true, &carrier.PluginError{Payload: m.GetPayload()}
+	case 2:
+		if c.cfg.Fault != nil {
+			f := c.cfg.Fault(m.GetPayload())
+			return nil, f.Entered, f
+		}
+		fallthrough
 	default:
 		return nil, true, errProtocol{fmt.Sprintf("the call returned the unknown status %d", m.GetStatus())}
 	}

@@ -38,6 +38,10 @@ type Config struct {
 	Sandbox Sandbox
 	// Limits bound what the plugin uses.
 	Limits Limits
+	// Fault reads the payload of status 2, with which a process of ours says
+	// that what runs inside it broke off while it is well itself. Nil: the
+	// status breaks the protocol.
+	Fault func(payload []byte) *carrier.Fault
 	// Started is told of every process that was started.
 	Started func()
 	// Logger gets what the plugin writes to stdout and stderr, at most a few

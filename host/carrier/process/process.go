@@ -220,7 +220,7 @@ func (p *Process) setUp(ctx context.Context, c *child) error {
 }
 
 // settle turns the end of a call into what Call returns. The process goes back
-// if it answered with an Error message, and ends if it did not answer.
+// if it answered, if only with an Error message, and ends if it did not.
 func (p *Process) settle(ctx context.Context, c *child, err error, entered bool) error {
 	if err == nil {
 		return nil
@@ -228,6 +228,10 @@ func (p *Process) settle(ctx context.Context, c *child, err error, entered bool)
 	if answered, ok := errors.AsType[*carrier.PluginError](err); ok {
 		p.giveBack(c)
 		return answered
+	}
+	if inside, ok := errors.AsType[*carrier.Fault](err); ok {
+		p.giveBack(c)
+		return inside
 	}
 	var f *carrier.Fault
 	if late(ctx, err) {
