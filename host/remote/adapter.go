@@ -201,7 +201,7 @@ func (a *Adapter) call(ctx context.Context, method wirev1.Method, request []byte
 		return nil, sdk.Unavailable(CodeUnreached, err)
 	}
 	answer, err := a.send(ctx, method, request)
-	if e, ok := errors.AsType[*sdk.Error](err); !ok || e.Code != storagev1.CodeNotOpen {
+	if !notOpen(err) {
 		return answer, err
 	}
 	again, err := a.sendOpen(ctx)
@@ -214,7 +214,15 @@ func (a *Adapter) call(ctx context.Context, method wirev1.Method, request []byte
 			Hint: "restart, so that the plugin is checked again",
 		}
 	}
-	return a.send(ctx, method, request)
+	if answer, err = a.send(ctx, method, request); notOpen(err) {
+		return nil, unreached(err)
+	}
+	return answer, err
+}
+
+func notOpen(err error) bool {
+	e, ok := errors.AsType[*sdk.Error](err)
+	return ok && e.Code == storagev1.CodeNotOpen
 }
 
 // unreached says of the failure to open the store again that the call itself

@@ -10,6 +10,7 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/guest/storageplugin"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/sdk/wire/storagev1"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
@@ -19,6 +20,8 @@ type inProcess struct {
 	open storageplugin.Open
 	// answer, if set, replaces what the plugin answered.
 	answer func(method wirev1.Method, request, answer []byte, err error) ([]byte, error)
+	// lie, if set, is the answer of every operation: the plugin is not called.
+	lie *[]byte
 
 	mu         sync.Mutex
 	dispatcher *storageplugin.Dispatcher
@@ -64,6 +67,9 @@ func (c *inProcess) Call(ctx context.Context, method uint32, request []byte) ([]
 	c.mu.Unlock()
 	if closed {
 		return nil, &carrier.Fault{Kind: carrier.KindClosed, Plugin: "inprocess"}
+	}
+	if c.lie != nil && wirev1.Method(method) > storagev1.MethodClose {
+		return *c.lie, nil
 	}
 	answer, status := d.Call(ctx, wirev1.Method(method), request)
 	var err error
