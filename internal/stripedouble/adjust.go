@@ -102,10 +102,10 @@ func (ev meterEvent) adjusted(live bool) answer {
 
 // lateFaults writes into a charge's record what will come of it.
 func (rq *request) lateFaults(ev meterEvent, now time.Time, r *record) {
-	if f := rq.turn.fireKind(onCharge, kindReject, ev.identifier); f != nil {
+	if f := rq.turn.fireLate(kindReject, ev); f != nil {
 		r.Code, r.LateAt = f.code, now.Add(f.delay).UnixMicro()
 	}
-	r.Omit = rq.turn.fireKind(onCharge, kindOmit, ev.identifier) != nil
+	r.Omit = rq.turn.fireLate(kindOmit, ev) != nil
 }
 
 // quoted makes a name fit for a sentence.

@@ -58,6 +58,14 @@ const (
 	retryNegative = "negative" // -5
 )
 
+// Triggers that look at a text: of the identifier, which it is part of, of the
+// customer or of the event name.
+const (
+	triggerID       = "id"
+	triggerCustomer = "customer"
+	triggerMeter    = "meter"
+)
+
 // Limits of a schedule's text.
 const (
 	maxFaultText  = 4096
@@ -85,11 +93,11 @@ type rule struct {
 
 // trigger says which requests a rule hits.
 type trigger struct {
-	kind string // "", p, n, every, first, id
+	kind string // "", p, n, every, first, id, customer, meter
 	n    uint64
 	p    string // as written, so that the text survives
 	cut  uint64 // of p: fires if 53 random bits are below
-	text string // of id
+	text string // of id, customer and meter
 }
 
 // ParseFaults reads a schedule: rules separated by semicolons, each
@@ -124,8 +132,8 @@ type trigger struct {
 // seconds ahead), past, day (86400), garbage or negative. Every kind takes
 // times, the most it fires. The trigger is one of p0.1 (a probability, decided
 // by the seed and the number of the request), n7 (the seventh request), every13,
-// first3, id=TEXT (identifiers that contain TEXT); without one, every request is
-// hit. Requests are counted from the moment the schedule is set. What an
+// first3, id=TEXT (identifiers that contain TEXT), and of late faults
+// customer=ID and meter=EVENT_NAME; without one, every request is hit. Requests are counted from the moment the schedule is set. What an
 // adjustment is matched by is "cancel:" and the identifier that it cancels. Reads
 // are not counted, and only rules with id= hit them: their text is
 // "summaries:CUSTOMER", "meters" or "event:ID".
@@ -158,6 +166,9 @@ func ParseFaults(s string) (Faults, error) {
 	}
 	return f, nil
 }
+
+// Rules is the number of rules.
+func (f Faults) Rules() int { return len(f.rules) }
 
 // String is the schedule as [ParseFaults] reads it.
 func (f Faults) String() string {
@@ -204,7 +215,13 @@ func parseRule(s string) (rule, error) {
 	if rest[0] != '@' {
 		return r, errors.New("unexpected text before the trigger")
 	}
-	return r, r.trigger.parse(rest[1:])
+	if err := r.trigger.parse(rest[1:]); err != nil {
+		return r, err
+	}
+	if r.trigger.ofCharge() && r.phase != late {
+		return r, errors.New("trigger customer= and meter= go with late")
+	}
+	return r, nil
 }
 
 func (r *rule) setKind(kind string) error {
@@ -311,12 +328,19 @@ func (r *rule) assign(name, value string) error {
 	return nil
 }
 
+// ofCharge reports whether the trigger looks at what is charged.
+func (t *trigger) ofCharge() bool { return t.kind == triggerCustomer || t.kind == triggerMeter }
+
 func (t *trigger) parse(s string) error {
-	if text, ok := strings.CutPrefix(s, "id="); ok {
-		if text == "" {
-			return errors.New("trigger id= needs a text")
+	for _, kind := range []string{triggerID, triggerCustomer, triggerMeter} {
+		text, ok := strings.CutPrefix(s, kind+"=")
+		if !ok {
+			continue
 		}
-		t.kind, t.text = "id", text
+		if text == "" {
+			return fmt.Errorf("trigger %s= needs a text", kind)
+		}
+		t.kind, t.text = kind, text
 		return nil
 	}
 	for _, kind := range []string{"every", "first", "n"} {
@@ -339,7 +363,7 @@ func (t *trigger) parse(s string) error {
 		t.kind, t.p, t.cut = "p", text, uint64(p*(1<<53))
 		return nil
 	}
-	return errors.New("unknown trigger; known are p0.1, n7, every13, first3, id=TEXT")
+	return errors.New("unknown trigger; known are p0.1, n7, every13, first3, id=TEXT, customer=ID, meter=NAME")
 }
 
 // String is the rule as [ParseFaults] reads it, defaults left out.
@@ -365,8 +389,8 @@ func (r *rule) String() string {
 	}
 	switch r.trigger.kind {
 	case "":
-	case "id":
-		s += "@id=" + r.trigger.text
+	case triggerID, triggerCustomer, triggerMeter:
+		s += "@" + r.trigger.kind + "=" + r.trigger.text
 	case "p":
 		s += "@p" + r.trigger.p
 	default:

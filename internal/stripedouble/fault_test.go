@@ -282,6 +282,9 @@ func TestParseFaultsErrors(t *testing.T) {
 		"before:reset@p1.1":               "probability",
 		"before:reset@pNaN":               "probability",
 		"before:reset@id=":                "needs a text",
+		"late:omit@customer=":             "needs a text",
+		"before:reset@customer=cus_1":     "go with late",
+		"after:500@meter=llm_tokens":      "go with late",
 		strings.Repeat("a", 5000):         "at most 4096 bytes",
 		strings.Repeat("before:500;", 33): "at most 32 rules",
 	} {
@@ -289,7 +292,8 @@ func TestParseFaultsErrors(t *testing.T) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)
 		}
 	}
-	if f, err := stripedouble.ParseFaults("late:reject(code=no_meter,delay=1m0s)@id=a; late:omit@n1"); err != nil || f.String() != "late:reject(code=no_meter,delay=1m0s)@id=a; late:omit@n1" {
+	text := "late:reject(code=no_meter,delay=1m0s)@id=a; late:omit@n1; late:reject@customer=cus_1; late:omit@meter=llm_tokens"
+	if f, err := stripedouble.ParseFaults(text); err != nil || f.String() != text || f.Rules() != 4 {
 		t.Errorf("late: %v, %v", f, err)
 	}
 	f, err := stripedouble.ParseFaults(" before:429( retry_after=2 , times=3 )@p0.05 ;after:slow(delay=1s); ")

@@ -354,3 +354,28 @@ func TestReportsAreDelivered(t *testing.T) {
 		t.Errorf("delivered %q", got)
 	}
 }
+
+// O12, point 5: what is refused later is chosen by customer or by meter, whole
+// names and nothing else.
+func TestLateRejectionByCustomerAndMeter(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(c *stripedouble.Config) {
+		c.Faults = faults(t, "late:reject(code=no_meter)@customer=cus_2; late:reject@meter=llm_images; late:omit@meter=llm_calls")
+	})
+	for id, changes := range map[string][]string{
+		"other": nil, "longer": {"payload[stripe_customer_id]", "cus_22"}, "customer": {"payload[stripe_customer_id]", "cus_2"},
+		"meter": {"event_name", "llm_images"}, "omitted": {"event_name", "llm_calls"},
+	} {
+		r.mustPost(200, event(id, changes...))
+	}
+	reports := len(r.Reports()) // and what is due is taken back
+	got := map[string]string{}
+	for _, e := range r.Entries() {
+		if e.Rejected != "" || e.Omitted {
+			got[e.Identifier] = e.Rejected
+		}
+	}
+	if d := cmp.Diff(map[string]string{"customer": "no_meter", "meter": "meter_event_customer_not_found", "omitted": ""}, got); d != "" || reports != 2 {
+		t.Errorf("%d reports, %s", reports, d)
+	}
+}

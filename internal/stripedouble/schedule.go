@@ -65,20 +65,30 @@ func (t turn) fire(at place, identifier string) *rule {
 	return nil
 }
 
-// fireKind is fire for one kind of what happens there.
-func (t turn) fireKind(at place, kind, identifier string) *rule {
+// fireLate is fire for one kind of what comes of a charge.
+func (t turn) fireLate(kind string, ev meterEvent) *rule {
 	for i := range t.s.faults.rules {
 		r := &t.s.faults.rules[i]
-		if r.place() == at && r.kind == kind && t.hits(i, identifier) && t.s.count(i) {
+		hits := r.place() == onCharge && r.kind == kind
+		switch r.trigger.kind {
+		case triggerCustomer:
+			hits = hits && ev.customer == r.trigger.text
+		case triggerMeter:
+			hits = hits && ev.eventName == r.trigger.text
+		default:
+			hits = hits && t.hits(i, ev.identifier)
+		}
+		if hits && t.s.count(i) {
 			return r
 		}
 	}
 	return nil
 }
 
+// hits reports whether rule i hits the request by its number or its identifier.
 func (t turn) hits(i int, identifier string) bool {
 	tr := &t.s.faults.rules[i].trigger
-	if t.seq == 0 && tr.kind != "id" {
+	if t.seq == 0 && tr.kind != triggerID {
 		return false
 	}
 	switch tr.kind {
@@ -92,7 +102,7 @@ func (t turn) hits(i int, identifier string) bool {
 		return t.seq%tr.n == 0
 	case "first":
 		return t.seq <= tr.n
-	case "id":
+	case triggerID:
 		return strings.Contains(identifier, tr.text)
 	default:
 		return true
