@@ -19,7 +19,8 @@ import (
 // AskLimits bound what one call may ask of the host. Zero fields take the
 // default.
 type AskLimits struct {
-	// MaxHTTPBatch bounds one encoded HttpBatch in bytes. Default 4 MiB.
+	// MaxHTTPBatch bounds one encoded HttpBatch or AppendBatch in bytes. Default
+	// 4 MiB.
 	MaxHTTPBatch int
 	// MaxHTTPSends bounds the batches of one call. Default 1,000.
 	MaxHTTPSends int
@@ -32,6 +33,7 @@ type AskLimits struct {
 // modules: payloads are those of the Wasm imports.
 //
 //	http    an HttpBatch -> an HttpAnswers
+//	append  an AppendBatch -> an AppendAnswers
 //	log     a signed byte of severity and the line -> nothing
 //	clock   nothing -> microseconds since 1970, 8 bytes, little-endian
 //	random  the number of bytes, 4 bytes, little-endian -> as many
@@ -48,6 +50,9 @@ type Asks struct {
 func NewAsks(host Host, granted []capability.Name, limits AskLimits, logger *slog.Logger) (*Asks, error) {
 	if host.HTTPSend == nil && slices.Contains(granted, capability.HTTPName) {
 		return nil, errors.New("http is granted and Host.HTTPSend is missing")
+	}
+	if host.AppendSend == nil && slices.Contains(granted, capability.AppendName) {
+		return nil, errors.New("append is granted and Host.AppendSend is missing")
 	}
 	if host.Now == nil {
 		host.Now = time.Now
@@ -102,7 +107,9 @@ func (a *Asks) Answer(ctx context.Context, call *Asked, name capability.Name, pa
 	}
 	switch name {
 	case capability.HTTPName:
-		return a.send(ctx, call, payload)
+		return a.send(ctx, call, payload, a.host.HTTPSend)
+	case capability.AppendName:
+		return a.send(ctx, call, payload, a.host.AppendSend)
 	case capability.LogName:
 		return nil, a.log(ctx, call, payload)
 	case capability.ClockName:
@@ -114,7 +121,8 @@ func (a *Asks) Answer(ctx context.Context, call *Asked, name capability.Name, pa
 	}
 }
 
-func (a *Asks) send(ctx context.Context, call *Asked, batch []byte) ([]byte, error) {
+// send hands a batch to a handler. Batches of all kinds are counted together.
+func (a *Asks) send(ctx context.Context, call *Asked, batch []byte, handle func(context.Context, []byte) ([]byte, error)) ([]byte, error) {
 	if len(batch) > a.limits.MaxHTTPBatch {
 		return nil, refusef("the batch has %d bytes, more than %d", len(batch), a.limits.MaxHTTPBatch)
 	}
@@ -125,7 +133,7 @@ func (a *Asks) send(ctx context.Context, call *Asked, batch []byte) ([]byte, err
 	if many {
 		return nil, refusef("more than %d batches in one call", a.limits.MaxHTTPSends)
 	}
-	answers, err := a.host.HTTPSend(ctx, batch)
+	answers, err := handle(ctx, batch)
 	if err != nil {
 		return nil, refusef("%w", err)
 	}

@@ -23,6 +23,14 @@ type Host struct {
 	// HttpAnswers. An error means that nothing was sent; the plugin sees a
 	// refusal of the batch. Required when http is granted and declared.
 	HTTPSend func(ctx context.Context, batch []byte) ([]byte, error)
+	// SQLDo performs an encoded sqlv1 Work and returns the encoded Answer. An
+	// error means that nothing was done. Required when sql is granted and
+	// declared.
+	SQLDo func(ctx context.Context, work []byte) ([]byte, error)
+	// AppendSend performs an encoded AppendBatch and returns the encoded
+	// AppendAnswers. An error means that nothing was written; the plugin sees a
+	// refusal of the batch. Required when append is granted and declared.
+	AppendSend func(ctx context.Context, batch []byte) ([]byte, error)
 	// Log takes one line from the log capability: valid UTF-8, at most 4 KiB.
 	// Default: the carrier's logger.
 	Log func(ctx context.Context, level capability.Level, line string)

@@ -38,9 +38,11 @@ const maxLogMessage = 4 << 10
 // would not link.
 func (c *Config) instantiateHost(ctx context.Context, r wazero.Runtime) error {
 	ctx = experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(watchHost))
+	type handler = func(context.Context, []byte) ([]byte, error)
 	functions := map[string]map[string]any{
 		moduleIO:     {"input_read": inputRead, "output_write": outputWrite},
-		moduleHTTP:   {"send": httpSend, "receive": httpReceive},
+		moduleHTTP:   {"send": sendWith(func(h *Host) handler { return h.HTTPSend }), "receive": receive},
+		moduleAppend: {"send": sendWith(func(h *Host) handler { return h.AppendSend }), "receive": receive},
 		moduleLog:    {"write": logWrite},
 		moduleClock:  {"now": clockNow},
 		moduleRandom: {"read": randomRead},
@@ -122,27 +124,31 @@ func outputWrite(ctx context.Context, mod api.Module, ptr, n uint32) {
 	in.output = read(mod, ptr, n)
 }
 
-func httpSend(ctx context.Context, mod api.Module, ptr, n uint32) int32 {
-	in := instanceOf(ctx)
-	in.answers = nil
-	if !in.entered || uint64(n) > uint64(in.cfg.Limits.MaxHTTPBatch) || in.sends >= in.cfg.Limits.MaxHTTPSends {
-		// Nothing is sent: outside of a call, too large, or one too many.
-		return -1
+// sendWith is the function by which a guest hands over an encoded batch; the
+// answers wait for [receive]. Batches of all capabilities are counted together.
+func sendWith(handler func(*Host) func(context.Context, []byte) ([]byte, error)) func(context.Context, api.Module, uint32, uint32) int32 {
+	return func(ctx context.Context, mod api.Module, ptr, n uint32) int32 {
+		in := instanceOf(ctx)
+		in.answers = nil
+		if !in.entered || uint64(n) > uint64(in.cfg.Limits.MaxHTTPBatch) || in.sends >= in.cfg.Limits.MaxHTTPSends {
+			// Nothing is done: outside of a call, too large, or one too many.
+			return -1
+		}
+		batch := read(mod, ptr, n)
+		in.sends++
+		answers, err := handler(&in.cfg.Host)(ctx, batch)
+		if err != nil {
+			return -1
+		}
+		if len(answers) > math.MaxInt32 {
+			panic(trapf("the answers of the host are too large"))
+		}
+		in.answers = answers
+		return int32(len(answers))
 	}
-	batch := read(mod, ptr, n)
-	in.sends++
-	answers, err := in.cfg.Host.HTTPSend(ctx, batch)
-	if err != nil {
-		return -1
-	}
-	if len(answers) > math.MaxInt32 {
-		panic(trapf("the HTTP answers are too large"))
-	}
-	in.answers = answers
-	return int32(len(answers))
 }
 
-func httpReceive(ctx context.Context, mod api.Module, ptr, n uint32) uint32 {
+func receive(ctx context.Context, mod api.Module, ptr, n uint32) uint32 {
 	return copyOut(mod, ptr, n, instanceOf(ctx).answers)
 }
 

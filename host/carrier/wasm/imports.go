@@ -16,6 +16,7 @@ const (
 	moduleLog    = "fencepost.log/v1"
 	moduleClock  = "fencepost.clock/v1"
 	moduleRandom = "fencepost.random/v1"
+	moduleAppend = "fencepost.append/v1"
 	moduleWASI   = "wasi_snapshot_preview1"
 )
 
@@ -52,6 +53,8 @@ func capabilityModule(name capability.Name) (module string, ok bool) {
 		return moduleClock, true
 	case capability.RandomName:
 		return moduleRandom, true
+	case capability.AppendName:
+		return moduleAppend, true
 	default:
 		return "", false
 	}
@@ -59,7 +62,7 @@ func capabilityModule(name capability.Name) (module string, ok bool) {
 
 // moduleCapability is the inverse of capabilityModule.
 func moduleCapability(module string) (capability.Name, bool) {
-	for _, name := range []capability.Name{capability.HTTPName, capability.LogName, capability.ClockName, capability.RandomName} {
+	for _, name := range []capability.Name{capability.HTTPName, capability.LogName, capability.ClockName, capability.RandomName, capability.AppendName} {
 		if m, _ := capabilityModule(name); m == module {
 			return name, true
 		}
@@ -72,7 +75,7 @@ func functionsOf(module string) []string {
 	switch module {
 	case moduleIO:
 		return []string{"input_read", "output_write"}
-	case moduleHTTP:
+	case moduleHTTP, moduleAppend:
 		return []string{"send", "receive"}
 	case moduleLog:
 		return []string{"write"}

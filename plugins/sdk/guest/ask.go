@@ -26,6 +26,9 @@ func HostOver(ask Ask, names ...capability.Name) capability.Host {
 	if slices.Contains(names, capability.HTTPName) {
 		h.HTTP = httpOver{ask}
 	}
+	if slices.Contains(names, capability.AppendName) {
+		h.Append = appendOver{ask}
+	}
 	if slices.Contains(names, capability.LogName) {
 		h.Log = logOver{ask}
 	}
@@ -61,6 +64,19 @@ func (h httpOver) Send(ctx context.Context, requests []capability.Request) ([]ca
 		responses[i] = capability.Response{Failure: capability.FailureUnknown, Reason: "answers_lost"}
 	}
 	return responses, nil
+}
+
+type appendOver struct{ ask Ask }
+
+func (a appendOver) Append(ctx context.Context, records []capability.Record) ([]capability.Appended, error) {
+	answers, refused, err := a.ask(ctx, capability.AppendName, wirev1.EncodeRecords(records))
+	if refused {
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "batch_refused", Rule: "a batch within the host's limits and grants", Err: err}
+	}
+	if err == nil {
+		return decodeAppended(answers, len(records))
+	}
+	return lostAppended(len(records)), nil
 }
 
 type logOver struct{ ask Ask }

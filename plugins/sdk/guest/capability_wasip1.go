@@ -17,6 +17,9 @@ import (
 // WithHTTP gives the exporter [capability.Host].HTTP.
 func WithHTTP() Option { return func(h *capability.Host) { h.HTTP = hostHTTP{} } }
 
+// WithAppend gives the exporter [capability.Host].Append.
+func WithAppend() Option { return func(h *capability.Host) { h.Append = hostAppend{} } }
+
 // WithLog gives the exporter [capability.Host].Log.
 func WithLog() Option { return func(h *capability.Host) { h.Log = hostLog{} } }
 
@@ -31,6 +34,12 @@ func httpSend(ptr unsafe.Pointer, length uint32) int32
 
 //go:wasmimport fencepost.http/v1 receive
 func httpReceive(ptr unsafe.Pointer, length uint32) uint32
+
+//go:wasmimport fencepost.append/v1 send
+func appendSend(ptr unsafe.Pointer, length uint32) int32
+
+//go:wasmimport fencepost.append/v1 receive
+func appendReceive(ptr unsafe.Pointer, length uint32) uint32
 
 //go:wasmimport fencepost.log/v1 write
 func logWrite(level int32, ptr unsafe.Pointer, length uint32)
@@ -66,6 +75,19 @@ func (hostHTTP) Send(_ context.Context, requests []capability.Request) ([]capabi
 		responses[i] = capability.Response{Failure: capability.FailureUnknown, Reason: "answers_lost"}
 	}
 	return responses, nil
+}
+
+type hostAppend struct{}
+
+func (hostAppend) Append(_ context.Context, records []capability.Record) ([]capability.Appended, error) {
+	batch := wirev1.EncodeRecords(records)
+	size := appendSend(pointer(batch), uint32(len(batch)))
+	if size < 0 {
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "batch_refused", Rule: "a batch within the host's limits"}
+	}
+	answers := make([]byte, size)
+	answers = answers[:min(appendReceive(pointer(answers), uint32(size)), uint32(size))]
+	return decodeAppended(answers, len(records))
 }
 
 type hostLog struct{}

@@ -24,6 +24,7 @@ func TestImports(t *testing.T) {
 	for name, want := range map[string][]string{
 		"none": io,
 		"all": {
+			"fencepost.append/v1 receive", "fencepost.append/v1 send",
 			"fencepost.clock/v1 now", "fencepost.http/v1 receive", "fencepost.http/v1 send",
 			io[0], io[1], "fencepost.log/v1 write", "fencepost.random/v1 read",
 		},

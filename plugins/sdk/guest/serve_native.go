@@ -67,6 +67,9 @@ func (p *process) askHost(ctx context.Context, name capability.Name, payload []b
 // WithHTTP gives the exporter [capability.Host].HTTP.
 func WithHTTP() Option { return func(h *capability.Host) { h.HTTP = httpOver{} } }
 
+// WithAppend gives the exporter [capability.Host].Append.
+func WithAppend() Option { return func(h *capability.Host) { h.Append = appendOver{} } }
+
 // WithLog gives the exporter [capability.Host].Log.
 func WithLog() Option { return func(h *capability.Host) { h.Log = logOver{} } }
 
@@ -81,7 +84,7 @@ func WithRandom() Option { return func(h *capability.Host) { h.Random = randomOv
 func named(host capability.Host) []capability.Name {
 	var names []capability.Name
 	for name, present := range map[capability.Name]bool{
-		capability.HTTPName: host.HTTP != nil, capability.LogName: host.Log != nil,
+		capability.HTTPName: host.HTTP != nil, capability.LogName: host.Log != nil, capability.AppendName: host.Append != nil,
 		capability.ClockName: host.Clock != nil, capability.RandomName: host.Random != nil,
 	} {
 		if present {

@@ -46,6 +46,7 @@ func goldens() []golden {
 	manifest, configuration, delivery := goldenManifest(), goldenConfiguration(), goldenDelivery()
 	outcomes, requests, responses := goldenOutcomes(), goldenRequests(), goldenResponses()
 	probe, sums, webhook, evidence := goldenProbe(), goldenSums(), goldenWebhook(), goldenEvidence()
+	records, appended := goldenRecords(), goldenAppended()
 	return []golden{
 		{
 			"DescribeAnswer", manifest,
@@ -78,6 +79,16 @@ func goldens() []golden {
 			func(b []byte) (any, error) { return wirev1.DecodeResponses(b, len(responses)) },
 		},
 		{
+			"AppendBatch", records,
+			func() []byte { return wirev1.EncodeRecords(records) },
+			func(b []byte) (any, error) { return wirev1.DecodeRecords(b) },
+		},
+		{
+			"AppendAnswers", appended,
+			func() []byte { return wirev1.EncodeAppended(appended, nil) },
+			func(b []byte) (any, error) { return wirev1.DecodeAppended(b, len(appended)) },
+		},
+		{
 			"ProbeRequest", probe,
 			func() []byte { return wirev1.EncodeProbe(probe) },
 			func(b []byte) (any, error) { return wirev1.DecodeProbe(b) },
@@ -97,6 +108,19 @@ func goldens() []golden {
 			func() []byte { return wirev1.EncodeWebhookAnswer(evidence) },
 			func(b []byte) (any, error) { return wirev1.DecodeWebhookAnswer(b) },
 		},
+	}
+}
+
+func goldenRecords() []capability.Record {
+	return []capability.Record{
+		{Item: "item-1", Identifier: "fencepost_abc", Again: true, JSON: []byte(`{"identifier":"fencepost_abc"}`)},
+		{Item: "item-2", Identifier: "i"},
+	}
+}
+
+func goldenAppended() []capability.Appended {
+	return []capability.Appended{
+		{Sequence: 1}, {Earlier: true, Sequence: 300}, {Failure: capability.FailureNotSent, Reason: "disk_full"}, {Failure: capability.FailureUnknown, Reason: "io_error"},
 	}
 }
 
@@ -145,13 +169,21 @@ func goldenManifest() exporter.Manifest {
 		Secrets: []exporter.Secret{{
 			Name: "key", Header: "Authorization", Prefix: "Bearer ",
 			TestPrefixes: []string{"t_", "rt_"}, LivePrefixes: []string{"l_"},
-		}},
+		}, {Name: "aws", Scheme: exporter.SecretAWS}, {Name: "hook", Scheme: exporter.SecretWebhook}},
 		MappingKeys: []string{"event_name"}, NeedsAccount: true,
 		Answers: []exporter.AnswerPattern{
 			{Class: exporter.AnswerDuplicate, Status: 400, Path: "/error/message", Contains: "exists {identifier}"},
 			{Class: exporter.AnswerRefused, Status: 422, Path: "/error/code", Equals: []string{"a", "b"}},
 			{Class: exporter.AnswerMendable, Status: 404, Path: "/c", Equals: []string{"no_meter"}},
+			{Class: exporter.AnswerAccepted, Status: 200, In: "/Results", Path: "/Status", Equals: []string{"Success"}},
+			{Class: exporter.AnswerAgain, Status: 200, In: "/Left"},
 		},
+		Records: &exporter.Records{
+			Path:    "/UsageRecords",
+			Key:     []exporter.RecordKey{{Field: "customer", Path: "/Customer"}, {Field: "mapping.dimension", Path: "/Dimension"}},
+			Answers: []exporter.RecordAnswers{{Path: "/Results", Record: "/UsageRecord"}, {Path: "/Left"}},
+		},
+		Every:        time.Hour,
 		CancelWithin: 23 * time.Hour,
 		ReadBack: exporter.ReadBack{
 			Sums: true, Lag: time.Hour, Granularity: time.Minute, Evidence: []string{"sum_present", "error_report"},
@@ -211,6 +243,7 @@ func goldenRequests() []capability.Request {
 				{Name: "Idempotency-Key", Value: "abc-1"}, {Name: "X-Twice", Value: "a"}, {Name: "X-Twice", Value: "b"},
 			},
 			Body: []byte("a=\x00\xff&b=1"), Items: []string{"item-1", "item-2"}, Secrets: []string{"key"},
+			SigningScope: "us-east-1/aws-marketplace",
 		},
 		{Method: "GET", URL: "https://api.acme.example/v1/meters"},
 	}

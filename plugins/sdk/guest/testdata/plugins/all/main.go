@@ -16,7 +16,7 @@ type loud struct{ host capability.Host }
 func (loud) Describe(context.Context) (exporter.Manifest, error) {
 	return exporter.Manifest{
 		Name: "all", Version: "1", MaxBatch: 10,
-		Capabilities: []capability.Name{capability.HTTPName, capability.LogName, capability.ClockName, capability.RandomName},
+		Capabilities: []capability.Name{capability.HTTPName, capability.LogName, capability.ClockName, capability.RandomName, capability.AppendName},
 		Hosts:        []string{"api.example.com"},
 	}, nil
 }
@@ -39,6 +39,11 @@ func (l loud) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.Item
 		if err != nil {
 			return nil, err
 		}
+		if _, err := l.host.Append.Append(ctx, []capability.Record{{
+			Item: it.ID, Identifier: it.Identifier, JSON: []byte(`{"identifier":"` + it.Identifier + `"}`),
+		}}); err != nil {
+			return nil, err
+		}
 		out = append(out, exporter.ItemOutcome{
 			ItemID: it.ID, Kind: exporter.Uncertain, Code: responses[0].Reason,
 			Message: now + " " + hex.EncodeToString(random) + " " + string(responses[0].Body),
@@ -50,6 +55,6 @@ func (l loud) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.Item
 func (loud) Close(context.Context) error { return nil }
 
 var plugin = guest.Serve(func(h capability.Host) exporter.Exporter { return loud{h} },
-	guest.WithHTTP(), guest.WithLog(), guest.WithClock(), guest.WithRandom())
+	guest.WithHTTP(), guest.WithLog(), guest.WithClock(), guest.WithRandom(), guest.WithAppend())
 
 func main() { plugin.Main() }
