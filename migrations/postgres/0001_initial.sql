@@ -312,8 +312,17 @@ CREATE TABLE {schema}.fencepost_outbox_items (
   created_at          timestamptz NOT NULL,
   depends_on          bigint,
   usage_at            timestamptz,
+  subject_key         bytea       NOT NULL CHECK (length(subject_key) = 32),
+  superseded          boolean     NOT NULL DEFAULT false,
   CONSTRAINT fencepost_outbox_items_digest UNIQUE (digest)
 );
+
+-- At most one sendable item for a subject at a destination, whatever the
+-- mapping: two would be two charges. It is here and not at the row that moves,
+-- because each move would write one more entry at a random place. superseded is
+-- set by the statement that sets superseded_by there.
+CREATE UNIQUE INDEX fencepost_outbox_items_subject
+  ON {schema}.fencepost_outbox_items (subject_key) WHERE NOT superseded;
 
 CREATE INDEX fencepost_outbox_items_event
   ON {schema}.fencepost_outbox_items (event_seq) WHERE event_seq IS NOT NULL;
@@ -331,7 +340,6 @@ CREATE INDEX fencepost_outbox_items_usage
 CREATE TABLE {schema}.fencepost_outbox_state (
   item                bigint      PRIMARY KEY,
   route               bigint      NOT NULL,
-  subject_key         bytea       NOT NULL CHECK (length(subject_key) = 32),
   serial_key          text        COLLATE "C" NOT NULL DEFAULT '',
   state               text        COLLATE "C" NOT NULL CHECK (state IN (
     'pending', 'leased', 'accepted', 'confirmed', 'uncertain', 'rejected', 'quarantined')),
@@ -362,11 +370,6 @@ CREATE TABLE {schema}.fencepost_outbox_state (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0
 );
-
--- At most one sendable item for a subject at a destination, whatever the
--- mapping: two would be two charges.
-CREATE UNIQUE INDEX fencepost_outbox_state_subject
-  ON {schema}.fencepost_outbox_state (subject_key) WHERE superseded_by IS NULL;
 
 CREATE INDEX fencepost_outbox_state_pending
   ON {schema}.fencepost_outbox_state (route, next_attempt_at, item)
@@ -411,7 +414,7 @@ CREATE TABLE {schema}.fencepost_outbox_counts (
 );
 
 CREATE TABLE {schema}.fencepost_attempts (
-  attempt     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  attempt     bigint      GENERATED ALWAYS AS IDENTITY,
   item        bigint      NOT NULL,
   lease_token bigint      NOT NULL,
   owner       text        NOT NULL,
@@ -426,10 +429,9 @@ CREATE TABLE {schema}.fencepost_attempts (
   message     text        NOT NULL,
   decided     text        NOT NULL,
   fenced      boolean     NOT NULL,
-  recorded_at timestamptz NOT NULL
+  recorded_at timestamptz NOT NULL,
+  PRIMARY KEY (item, attempt)
 );
-
-CREATE INDEX fencepost_attempts_item ON {schema}.fencepost_attempts (item, attempt);
 
 CREATE INDEX fencepost_attempts_fenced
   ON {schema}.fencepost_attempts (attempt) WHERE fenced;
@@ -623,9 +625,13 @@ CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_attempts
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_attempts
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
 
--- A customer that was unknown at enqueue may be filled in, once.
+-- A customer that was unknown at enqueue may be filled in, once, and an item may
+-- be superseded.
 CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_outbox_items
-  FOR EACH ROW WHEN (NOT (OLD.customer = '' AND NEW.customer <> ''
+  FOR EACH ROW WHEN (NOT (
+    (OLD.customer = '' AND NEW.customer <> '' AND NEW.superseded = OLD.superseded
+     OR NEW.customer = OLD.customer AND NEW.superseded AND NOT OLD.superseded)
+    AND NEW.subject_key = OLD.subject_key
     AND NEW.item = OLD.item
     AND NEW.tenant_key = OLD.tenant_key
     AND NEW.subject_kind = OLD.subject_kind
@@ -698,11 +704,10 @@ CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_report_bounds
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_report_bounds
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
 
--- What a subject is and how often it was leased never goes back, and neither
--- does how it was told.
+-- How often an item was leased never goes back, and neither does how it was
+-- told.
 CREATE TRIGGER fence BEFORE UPDATE ON {schema}.fencepost_outbox_state
   FOR EACH ROW WHEN (NEW.item <> OLD.item
-    OR NEW.subject_key <> OLD.subject_key
     OR NEW.lease_token < OLD.lease_token
     OR (OLD.first_attempt_at IS NOT NULL AND NEW.first_attempt_at IS DISTINCT FROM OLD.first_attempt_at)
     OR (OLD.first_unresolved_at IS NOT NULL AND NEW.first_unresolved_at IS DISTINCT FROM OLD.first_unresolved_at)
@@ -718,7 +723,7 @@ SELECT i.item, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter,
        i.destination_account, i.mode, i.mapping_version,
        'fencepost_' || encode(i.digest, 'hex') AS identifier,
        i.route, i.event_seq, i.feature, i.customer, i.payload, i.created_at,
-       s.subject_key, s.serial_key, s.state, s.attempts, s.attempt_budget,
+       i.subject_key, s.serial_key, s.state, s.attempts, s.attempt_budget,
        s.first_attempt_at, s.first_unresolved_at, s.next_attempt_at,
        s.lease_owner, s.claimed_at, s.lease_expires_at, s.lease_token,
        s.unresolved, s.provider_ref, s.accepted_at, s.confirmed_at,

@@ -17,6 +17,7 @@ const (
 	qSerialLock    query = "serial_lock"
 	qClaimPending  query = "claim_pending"
 	qClaimExpired  query = "claim_expired"
+	qClaimRaise    query = "claim_raise"
 	qClaimMappings query = "claim_mappings"
 	qOriginals     query = "originals"
 )
@@ -45,8 +46,10 @@ func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (claim st
 	}
 	known := a.hints.get(routes, time.Now()) //nolint:forbidigo // how long a hint is believed; decides nothing
 	var cl *claimer
+	others := int(a.hints.claiming.Add(int64(req.Limit))) - req.Limit
+	defer a.hints.claiming.Add(-int64(req.Limit))
 	attempt := func(ctx context.Context, t *tx) error {
-		cl = &claimer{t: t, req: req, routes: routes, start: known, serial: known.serial}
+		cl = &claimer{t: t, req: req, routes: routes, start: known, serial: known.serial, others: others}
 		return cl.run(ctx)
 	}
 	w := writing{pool: deliveryPool, settings: qOutboxPlanner}
@@ -57,9 +60,9 @@ func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (claim st
 		err = a.run.write(ctx, op, w, attempt)
 	}
 	if err != nil {
+		a.hints.forget() // it may hide what this claim let go
 		return storage.Claim{}, err
 	}
-	a.hints.put(routes, known, cl.found)
 	return cl.claim, nil
 }
 
@@ -88,9 +91,10 @@ type claimer struct {
 	routes []int64 // each once
 	start  hint
 	serial bool // the lock of serial keys is held
+	others int  // how many items other claims of this process are about to take
 
 	claim   storage.Claim
-	due     map[int64]position // of the items of the claim
+	due     []position // of the items of the claim, in the order in which they were taken
 	found   hint
 	skipped int
 	// dependsOn are the items that those of the claim depend on.
@@ -111,10 +115,18 @@ func (cl *claimer) run(ctx context.Context) error {
 			return err
 		}
 	}
+	// Now and not after the commit: others need not walk what this one holds.
+	cl.t.a.hints.put(cl.routes, cl.start, cl.found)
 	if err := cl.mappings(ctx); err != nil {
 		return err
 	}
-	return cl.originals(ctx)
+	if err := cl.originals(ctx); err != nil {
+		return err
+	}
+	if len(cl.claim.Items)+len(cl.claim.Exhausted) == 0 {
+		return nil
+	}
+	return cl.t.last(qClaimRaise, incarnationInto(&cl.claim.Incarnation))
 }
 
 // room is how many items the claim may still move.
@@ -155,16 +167,28 @@ func (cl *claimer) pending(ctx context.Context) error {
 		cl.found.pending = position{}
 	}
 	err := cl.pendingFrom(ctx, position{})
-	slices.SortFunc(cl.claim.Items, func(a, b storage.ClaimedItem) int {
-		return cl.due[a.ItemID].compare(cl.due[b.ItemID])
-	})
+	cl.sort()
 	return err
+}
+
+// sort brings what several statements took into the order in which it was due.
+func (cl *claimer) sort() {
+	if slices.IsSortedFunc(cl.due, position.compare) {
+		return
+	}
+	at := make(map[int64]position, len(cl.due))
+	for _, d := range cl.due {
+		at[d.item] = d
+	}
+	slices.SortFunc(cl.claim.Items, func(a, b storage.ClaimedItem) int {
+		return at[a.ItemID].compare(at[b.ItemID])
+	})
 }
 
 func (cl *claimer) pendingFrom(ctx context.Context, at position) error {
 	for cl.room() > 0 && cl.skipped < maxSkipped {
 		room := cl.room()
-		window := 2*room + 100 // others may hold what comes first
+		window := room + min(cl.others, 2*room) + 100 // others may hold what comes first
 		p, err := cl.page(ctx, qClaimPending, at, window, room)
 		if err != nil {
 			return err
@@ -195,16 +219,16 @@ type page struct {
 // take of them.
 func (cl *claimer) page(ctx context.Context, q query, at position, window, take int) (p page, err error) {
 	var r claimRow
+	dest := r.dest(&p)
 	err = cl.t.each(ctx, q, func(rows pgx.Rows) error {
-		r = claimRow{}
-		if err := rows.Scan(r.dest(&p)...); err != nil {
+		r = claimRow{} // at the same place: dest stays
+		if err := rows.Scan(dest...); err != nil {
 			return err
 		}
 		if r.it.ItemID == 0 { // nothing moved
 			return nil
 		}
 		p.moved++
-		cl.claim.Incarnation = r.past
 		return cl.take(&r)
 	}, cl.routes, at.time(), at.item, window, take, cl.req.Owner, cl.req.Lease, cl.req.Horizon, optTime(cl.req.TrustedSince))
 	if p.moved == take {
@@ -224,16 +248,15 @@ func (cl *claimer) take(r *claimRow) error {
 	if r.it.SerialKey != "" && !cl.serial {
 		return errSerial
 	}
-	cl.claim.Items = append(cl.claim.Items, r.it)
-	if cl.due == nil {
-		cl.due = map[int64]position{}
-	}
-	cl.due[r.it.ItemID] = position{r.at, r.it.ItemID}
 	if r.dependsOn != 0 {
 		cl.dependsOn = append(cl.dependsOn, r.dependsOn)
 		r.it.Original = &storage.OriginalItem{ItemID: r.dependsOn}
-		cl.claim.Items[len(cl.claim.Items)-1] = r.it
 	}
+	if cl.claim.Items == nil {
+		cl.claim.Items = make([]storage.ClaimedItem, 0, cl.room())
+	}
+	cl.claim.Items = append(cl.claim.Items, r.it)
+	cl.due = append(cl.due, position{r.at, r.it.ItemID})
 	return nil
 }
 
@@ -272,7 +295,6 @@ type claimRow struct {
 	code      string
 	it        storage.ClaimedItem
 	dependsOn int64
-	past      storage.Incarnation
 }
 
 func (r *claimRow) dest(p *page) []any {
@@ -283,7 +305,7 @@ func (r *claimRow) dest(p *page) []any {
 		utcInto{&p.next.at},
 		intInto(&p.next.item),
 		utcInto{&r.at},
-		textInto(&r.code), intInto(&it.ItemID), intInto(&it.RouteID), textInto(&it.SerialKey),
+		textInto(&r.code), intInto(&it.ItemID), intInto(&it.RouteID), sameInto(&it.SerialKey),
 		countInto{&it.Attempts},
 		countInto{&it.AttemptBudget},
 		boolInto{&it.Unresolved},
@@ -291,8 +313,7 @@ func (r *claimRow) dest(p *page) []any {
 		intInto(&it.LeaseToken), textInto(&it.Method), intInto(&r.dependsOn),
 	}
 	d = append(d, identityInto(&it.Identity)...)
-	d = append(d, hashInto{&it.Digest}, textInto(&it.Customer), documentInto{&it.Payload})
-	d = append(d, incarnationInto(&r.past)...)
+	d = append(d, hashInto{&it.Digest}, sameInto(&it.Customer), documentInto{&it.Payload})
 	return append(d, eventInto(&it.Event)...)
 }
 

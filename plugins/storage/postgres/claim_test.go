@@ -414,9 +414,9 @@ func TestSerialKeyOfOpenClaim(t *testing.T) {
 		}
 		answer <- got
 	}()
-	// At the count of claims, with an item of the key in hand; it begins anew,
-	// under the lock of such keys, once it hears what it has.
-	waits(t, o.Adapter, "AS held") // the text that the server shows is cut
+	// It had an item of the key in hand and began anew, under the lock of such
+	// keys.
+	waits(t, o.Adapter, "pg_advisory_xact_lock")
 	must(t, q.Commit(t.Context()))
 	wantIDs(t, <-answer)
 }

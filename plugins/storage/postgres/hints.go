@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -38,6 +39,9 @@ const hintLife = time.Second
 // old snapshot is open nothing can remove them. A hint only says where to look
 // first. The zero value knows nothing. Safe for concurrent use.
 type hints struct {
+	// claiming is how many items the claims that are under way ask for.
+	claiming atomic.Int64
+
 	mu     sync.Mutex
 	routes map[string]*hint
 }

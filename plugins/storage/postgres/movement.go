@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -24,6 +25,8 @@ type movement struct {
 	results []storage.TransitionResult
 	// released: something waits no longer, as far as is known.
 	released bool
+	// lean: the lean statement may be used.
+	lean bool
 }
 
 func (m *movement) run(ctx context.Context) error {
@@ -43,6 +46,9 @@ func (m *movement) run(ctx context.Context) error {
 	if err := m.t.q.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
+	if err := m.settledLease(ctx); err != nil {
+		return err
+	}
 	// Before anything is released: what waited is not meant.
 	if err := m.dependents(ctx); err != nil {
 		return err
@@ -53,7 +59,8 @@ func (m *movement) run(ctx context.Context) error {
 // queueMoves queues the updates, lean if every move is.
 func (m *movement) queueMoves(b *pgx.Batch, at map[int64]int) error {
 	var c moveColumns
-	full := slices.ContainsFunc(m.moves, isFull)
+	full := !m.lean || slices.ContainsFunc(m.moves, isFull)
+	m.lean = !full
 	q := qMove
 	if full {
 		q = qMoveFull
@@ -67,14 +74,21 @@ func (m *movement) queueMoves(b *pgx.Batch, at map[int64]int) error {
 			return err
 		}
 	}
-	for i := range m.moves {
+	// In the order of items: the lean statement takes its locks in that of its
+	// parameters.
+	order := make([]int, len(m.moves))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(m.moves[i].ItemID, m.moves[j].ItemID) })
+	for _, i := range order {
 		if err := c.add(&m.moves[i]); err != nil {
 			return err
 		}
 	}
-	args := c.args()
+	args := c.leanArgs()
 	if full {
-		args = append(args, operatorArgs(m.moves)...)
+		args = append(c.args(), operatorArgs(m.moves, order)...)
 	}
 	if err := m.t.queue(b, q, args...); err != nil {
 		return err
@@ -90,6 +104,19 @@ func (m *movement) queueMoves(b *pgx.Batch, at map[int64]int) error {
 		return rows.Err()
 	})
 	return nil
+}
+
+// settledLease looks why the lean statement left an item alone.
+func (m *movement) settledLease(ctx context.Context) error {
+	if !m.lean || !slices.ContainsFunc(m.results, func(r storage.TransitionResult) bool { return r.Rows == 0 }) {
+		return nil
+	}
+	settled := false
+	err := m.t.row(ctx, qMoveSettled, []any{&settled}, itemsOf(m.moves))
+	if err == nil && settled {
+		err = errSettledLease
+	}
+	return err
 }
 
 func itemsOf(moves []storage.Transition) []int64 {
@@ -177,21 +204,21 @@ func (m *movement) dependents(ctx context.Context) error {
 // isFull reports whether the lean statement cannot do a move.
 func isFull(m storage.Transition) bool {
 	e, s := &m.Expect, &m.Set
-	return e.Settled != nil || e.Attempts != nil || e.QuietFor != nil || e.Within != nil || e.TrustedSince != nil ||
+	return e.State != storage.Leased || e.MappingVersion != nil || e.Settled != nil || e.Attempts != nil || e.QuietFor != nil || e.Within != nil || e.TrustedSince != nil ||
 		s.ClearQuarantine || s.AddBudget != 0 || s.Disputed != nil || s.Method != nil || s.Customer != nil ||
 		s.Release || m.Dependents != nil
 }
 
 // operatorArgs are the parameters of the full statement after those of the
-// lean one.
-func operatorArgs(moves []storage.Transition) []any {
+// lean one, in this order of the moves.
+func operatorArgs(moves []storage.Transition, order []int) []any {
 	n := len(moves)
 	wasSettled, wasAttempts := make([]*bool, n), make([]*int, n)
 	quiet, within, trusted := make([]*time.Duration, n), make([]*time.Duration, n), make([]*time.Time, n)
 	clearReason, release, budget := make([]bool, n), make([]bool, n), make([]int, n)
 	disputed, method, customer, serial := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
-	for i := range moves {
-		e, s := &moves[i].Expect, &moves[i].Set
+	for i, move := range order {
+		e, s := &moves[move].Expect, &moves[move].Set
 		wasSettled[i], wasAttempts[i] = e.Settled, e.Attempts
 		quiet[i], within[i], trusted[i] = e.QuietFor, e.Within, e.TrustedSince
 		clearReason[i], release[i], budget[i] = s.ClearQuarantine, s.Release, s.AddBudget

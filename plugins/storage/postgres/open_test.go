@@ -341,7 +341,7 @@ VALUES (1, 1, '', '', '', '', 0, '', '', '', '', false, now())`
 		"UPDATE {schema}.fencepost_routes SET feature = ''", "DELETE FROM {schema}.fencepost_routes",
 		"UPDATE {schema}.fencepost_bucket_seals SET seq = 9", "DELETE FROM {schema}.fencepost_bucket_seals",
 		"UPDATE {schema}.fencepost_outbox_state SET lease_token = -1",
-		"UPDATE {schema}.fencepost_outbox_state SET subject_key = sha256('')",
+		"UPDATE {schema}.fencepost_outbox_items SET subject_key = sha256('')",
 	} {
 		_, err := a.pools[workPool].Exec(t.Context(), withSchema(text, a.target.schema))
 		if err == nil || !strings.Contains(err.Error(), "is immutable") {

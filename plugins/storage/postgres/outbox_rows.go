@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
@@ -19,6 +21,63 @@ func (s textTarget[T]) ScanText(v pgtype.Text) error {
 }
 
 func textInto[T ~string](s *T) textTarget[T] { return textTarget[T]{s} }
+
+// sameTarget reads a text that mostly is the one of the row before, and then
+// keeps no second copy of it. NULL is empty.
+type sameTarget[T ~string] struct {
+	s    *T
+	last T
+}
+
+// ScanBytes implements pgtype.BytesScanner.
+func (s *sameTarget[T]) ScanBytes(v []byte) error {
+	if string(v) != string(s.last) {
+		s.last = T(v)
+	}
+	*s.s = s.last
+	return nil
+}
+
+func sameInto[T ~string](s *T) *sameTarget[T] { return &sameTarget[T]{s: s} }
+
+// dimensionsInto reads a JSON object of strings. NULL is nil.
+type dimensionsInto struct{ d *map[string]string }
+
+// ScanBytes implements pgtype.BytesScanner.
+func (s dimensionsInto) ScanBytes(v []byte) error {
+	*s.d = nil
+	if v == nil {
+		return nil
+	}
+	d, ok := plainStrings(v)
+	if !ok {
+		return json.Unmarshal(v, s.d)
+	}
+	*s.d = d
+	return nil
+}
+
+// plainStrings reads an object of strings without escapes, as the server writes
+// one; ok is false for anything else.
+func plainStrings(v []byte) (d map[string]string, ok bool) {
+	if len(v) < 2 || v[0] != '{' || v[len(v)-1] != '}' || bytes.IndexByte(v, '\\') >= 0 {
+		return nil, false
+	}
+	parts := strings.Split(string(v[1:len(v)-1]), `"`)
+	// Outside, name, between, value, outside, …
+	if len(parts)%4 != 1 {
+		return nil, false
+	}
+	d = make(map[string]string, len(parts)/4)
+	for i := 0; i+4 < len(parts); i += 4 {
+		before, between := parts[i], parts[i+2]
+		if between != ": " || before != "" && i == 0 || before != ", " && i > 0 {
+			return nil, false
+		}
+		d[parts[i+1]] = parts[i+3]
+	}
+	return d, parts[len(parts)-1] == ""
+}
 
 // intInto reads a bigint. NULL is zero.
 func intInto(n *int64) *zeronull.Int8 { return (*zeronull.Int8)(n) }
@@ -73,16 +132,17 @@ func (s documentInto) ScanText(v pgtype.Text) error {
 // payload_hash, dedupe_hash, recorded_at.
 func eventInto(ev *storage.Event) []any {
 	return []any{
-		intInto(&ev.Seq), textInto(&ev.Tenant), textInto(&ev.EventID), textInto(&ev.Feature),
+		intInto(&ev.Seq), sameInto(&ev.Tenant), textInto(&ev.EventID), sameInto(&ev.Feature),
 		decimalInto{&ev.Quantity},
 		decimalInto{&ev.Effect},
-		textInto(&ev.Kind),
+		sameInto(&ev.Kind),
 		boolInto{&ev.Reverses},
 		textInto(&ev.OriginalEventID),
 		utcInto{&ev.OccurredAt},
 		utcInto{&ev.PeriodStart},
 		utcInto{&ev.PeriodEnd},
-		textInto(&ev.PeriodSource), textInto(&ev.Plan), textInto(&ev.PlanVersion), &ev.Dimensions,
+		sameInto(&ev.PeriodSource), sameInto(&ev.Plan), sameInto(&ev.PlanVersion),
+		dimensionsInto{&ev.Dimensions},
 		documentInto{&ev.Metadata},
 		hashInto{&ev.PayloadHash},
 		hashInto{&ev.DedupeHash},
@@ -95,8 +155,8 @@ func eventInto(ev *storage.Event) []any {
 // mapping_version.
 func identityInto(id *storage.Identity) []any {
 	return []any{
-		textInto(&id.Tenant), textInto(&id.SubjectKind), textInto(&id.SubjectRef), textInto(&id.Exporter),
-		textInto(&id.Account), textInto(&id.Mode), textInto(&id.MappingVersion),
+		sameInto(&id.Tenant), sameInto(&id.SubjectKind), textInto(&id.SubjectRef), sameInto(&id.Exporter),
+		sameInto(&id.Account), sameInto(&id.Mode), sameInto(&id.MappingVersion),
 	}
 }
 

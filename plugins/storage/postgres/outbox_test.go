@@ -77,12 +77,12 @@ SELECT n, 'acme', 'e' || n, 'tokens', 1.5, 1.5, 'usage', now(), date_trunc('mont
   date_trunc('month', now()) + interval '1 month', 'calendar', '{"model":"m1"}', sha256('p'), sha256('d'), now()
 FROM generate_series($2::bigint, $3::bigint) AS n WHERE $1::bigint > 0`,
 		`INSERT INTO {schema}.fencepost_outbox_items (item, tenant_key, subject_kind, subject_ref, exporter,
-  destination_account, mode, mapping_version, digest, route, event_seq, feature, customer, created_at)
-SELECT n, 'acme', 'event', 'e' || n, 'stripe', 'acct_1', 'test', 'm1', sha256(('digest ' || n)::bytea), $1, n, 'tokens',
+  destination_account, mode, mapping_version, digest, subject_key, route, event_seq, feature, customer, created_at)
+SELECT n, 'acme', 'event', 'e' || n, 'stripe', 'acct_1', 'test', 'm1', sha256(('digest ' || n)::bytea), sha256(('subject ' || n)::bytea), $1, n, 'tokens',
   'cus_1', now() - interval '1 minute'
 FROM generate_series($2::bigint, $3::bigint) AS n`,
-		`INSERT INTO {schema}.fencepost_outbox_state (item, route, subject_key, serial_key, state, attempt_budget, next_attempt_at)
-SELECT n, $1, sha256(('subject ' || n)::bytea), ` + serial + `, 'pending', 3, now() - interval '1 minute' + n * interval '1 microsecond'
+		`INSERT INTO {schema}.fencepost_outbox_state (item, route, serial_key, state, attempt_budget, next_attempt_at)
+SELECT n, $1, ` + serial + `, 'pending', 3, now() - interval '1 minute' + n * interval '1 microsecond'
 FROM generate_series($2::bigint, $3::bigint) AS n`,
 		`INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
 SELECT $1::bigint, 'pending', $3::bigint - $2::bigint + 1, $3::bigint - $2::bigint + 1`,

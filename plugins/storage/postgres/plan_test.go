@@ -32,27 +32,29 @@ func TestPlans(t *testing.T) {
 	}{
 		{qClaimPending, claim, map[string]string{
 			"s": state + "_pending ((route = r.route) AND (next_attempt_at <= $) AND (ROW(next_attempt_at, item) > ROW($, $)))",
-			"o": key + " (item = ANY (ARRAY[seen.item]))",
-			"u": key + " (item = ANY (ARRAY[l.item]))",
+			"o": "Tid Scan (ctid = seen.tid)", // the plan's CTE is in order, and so are the locks
+			"u": "Tid Scan (ctid = l.tid)",
 			"h": state + "_serial", // all that is sent now, once, and only if a key was seen
 			"i": items + " (item = ANY (ARRAY[m.item]))",
 			"e": events + " (seq = ANY (ARRAY[i.event_seq]))",
-			"k": "fencepost_store_pkey (scope = 1)",
 		}},
 		{qClaimExpired, claim, map[string]string{
 			"s": state + "_leased ((route = r.route) AND (lease_expires_at < $) AND (ROW(lease_expires_at, item) > ROW($, $)))",
-			"o": key + " (item = ANY (ARRAY[seen.item]))",
-			"u": key + " (item = ANY (ARRAY[l.item]))",
+			"o": "Tid Scan (ctid = seen.tid)", // the plan's CTE is in order, and so are the locks
+			"u": "Tid Scan (ctid = l.tid)",
 			"h": state + "_serial",
 			"i": items + " (item = ANY (ARRAY[m.item]))",
 			"e": events + " (seq = ANY (ARRAY[i.event_seq]))",
+		}},
+		{qClaimRaise, "", map[string]string{
 			"k": "fencepost_store_pkey (scope = 1)",
 		}},
-		{qMove, `ARRAY[1,2,3]::bigint[], ARRAY['leased','leased','pending'], ARRAY[1,1,NULL]::bigint[], ARRAY[NULL,'m1',NULL],
-  ARRAY[NULL,true,false], ARRAY['accepted','accepted','accepted'], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL`, map[string]string{
-			"o": key + " (item = ANY (ARRAY[m_1.item]))",
-			"u": key + " (item = ANY (ARRAY[l.item]))",
-			"i": items + " (item = m_1.item)",
+		{qMove, `ARRAY[1,2,3]::bigint[], ARRAY[1,1,NULL]::bigint[], ARRAY[NULL,true,false],
+  ARRAY['accepted','accepted','accepted'], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL`, map[string]string{
+			"u": key + " (item = ANY (ARRAY[m.item]))",
+		}},
+		{qMoveSettled, "ARRAY[1,2,3]::bigint[]", map[string]string{
+			"o": key + " (item = ANY (ARRAY[m.item]))",
 		}},
 		{qMoveFull, `ARRAY[1,2,3]::bigint[], ARRAY['leased','leased','pending'], ARRAY[1,1,NULL]::bigint[], ARRAY[NULL,'m1',NULL],
   ARRAY[NULL,true,false], ARRAY['accepted','accepted','accepted'], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -137,7 +139,7 @@ func TestListPlans(t *testing.T) {
 		{qOldestAccepted, "", "s", "fencepost_outbox_state_accepted"},
 		{qWaiting, "ARRAY[1,2,3]::bigint[]", "w", "fencepost_outbox_state_waiting"},
 		{qItem, "77", "i", "fencepost_outbox_items_pkey (item = $)"},
-		{qItemAttempts, "77", "fencepost_attempts", "fencepost_attempts_item (item = $)"},
+		{qItemAttempts, "77", "fencepost_attempts", "fencepost_attempts_pkey (item = $)"},
 		{qOldestPending, "", "s", "fencepost_outbox_state_oldest"},
 		{qFencedAttempts, "", "fencepost_attempts", "fencepost_attempts_fenced"},
 	} {
@@ -156,6 +158,7 @@ type node struct {
 	Alias string `json:"Alias"`
 	Index string `json:"Index Name"`
 	Cond  string `json:"Index Cond"`
+	Tid   string `json:"TID Cond"`
 	Plans []node `json:"Plans"`
 }
 
@@ -205,6 +208,7 @@ func (o *outbox) plan(q query, mode, args string, set bool) map[string]string {
 			if strings.HasPrefix(n.Type, "Index") {
 				how = strings.TrimSpace(n.Index + " " + normal(n.Cond))
 			}
+			how = strings.TrimSpace(how + " " + n.Tid)
 			if !slices.Contains(found[n.Alias], how) {
 				found[n.Alias] = append(found[n.Alias], how)
 			}

@@ -275,6 +275,7 @@ func TestSendableSubject(t *testing.T) {
 	}
 	// Superseded by hand, its identity still is taken: no second row.
 	sqlExec(t, a, "UPDATE {schema}.fencepost_outbox_state SET superseded_by = 99")
+	sqlExec(t, a, "UPDATE {schema}.fencepost_outbox_items SET superseded = true")
 	put("e3", itemFor(e, route, mapping))
 	if n := sqlOne[int](t, a, "SELECT count(*) FROM {schema}.fencepost_outbox_items"); n != 1 {
 		t.Errorf("%d items, want 1", n)

@@ -63,6 +63,8 @@ type tx struct {
 	bound bool
 	// wait is how long this attempt waits for an exclusive lock.
 	wait time.Duration
+	// ending is sent with COMMIT.
+	ending *pgx.Batch
 }
 
 // exec runs a statement and answers how many rows it changed.
@@ -118,6 +120,19 @@ func (t *tx) queue(b *pgx.Batch, q query, args ...any) error {
 		b.Queue(text, args...)
 	}
 	return err
+}
+
+// last has a statement run right before COMMIT and in one round trip with it:
+// for what locks a row that everybody needs. dest receives its first row.
+func (t *tx) last(q query, dest []any, args ...any) error {
+	if t.ending == nil {
+		t.ending = &pgx.Batch{}
+	}
+	if err := t.queue(t.ending, q, args...); err != nil {
+		return err
+	}
+	t.ending.QueuedQueries[t.ending.Len()-1].QueryRow(func(row pgx.Row) error { return row.Scan(dest...) })
+	return nil
 }
 
 // ownTx runs operations in transactions of the adapter's own.
@@ -322,11 +337,16 @@ func (t *tx) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tag, err := t.q.Exec(ctx, text)
-	if err == nil && tag.String() != "COMMIT" {
-		err = errNotCommitted
+	if t.ending == nil {
+		t.ending = &pgx.Batch{}
 	}
-	return err
+	t.ending.Queue(text).Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() != "COMMIT" {
+			return errNotCommitted
+		}
+		return nil
+	})
+	return t.q.SendBatch(ctx, t.ending).Close()
 }
 
 // rollback ends the transaction and passes cause on. What fails here needs no

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +16,13 @@ const (
 	qMove           query = "move"
 	qMoveFull       query = "move_full"
 	qMoveLock       query = "move_lock"
+	qMoveSettled    query = "move_settled"
 	qAttemptsInsert query = "attempts_insert"
 )
+
+// errSettledLease: a leased item is settled, which the lean statement cannot
+// count. Nothing of ours makes one.
+var errSettledLease error = sdk.Unavailable("settled_lease", errors.New("a leased item is settled"))
 
 var transitionFaults = faults{commit: "d9", committed: "d10"}
 
@@ -24,7 +30,7 @@ var transitionFaults = faults{commit: "d9", committed: "d10"}
 // answers how many rows each changed. Attempts are appended whatever the
 // answer is, actions only where a row changed.
 //
-// What a deliverer asks for is one lean statement, and one more that looks in
+// What a deliverer asks for is one lean statement for leased items, and one more that looks in
 // an index of few for items that wait for these; all else has statements of its
 // own.
 func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([]storage.TransitionResult, error) {
@@ -38,11 +44,12 @@ func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([
 	var results []storage.TransitionResult
 	released := false
 	w := writing{pool: deliveryPool, faults: transitionFaults, settings: qOutboxPlanner}
-	err := a.run.write(ctx, op, w, func(ctx context.Context, t *tx) error {
+	lean := true
+	apply := func(ctx context.Context, t *tx) error {
 		results, released = make([]storage.TransitionResult, len(moves)), false
 		for start := 0; start < len(moves); {
 			end := start + distinct(moves[start:])
-			moved := &movement{t: t, moves: moves[start:end], results: results[start:end]}
+			moved := &movement{t: t, moves: moves[start:end], results: results[start:end], lean: lean}
 			if err := moved.run(ctx); err != nil {
 				return err
 			}
@@ -53,7 +60,12 @@ func (a *Adapter) Transition(ctx context.Context, moves []storage.Transition) ([
 			return err
 		}
 		return t.appendActions(ctx, actionsOf(moves, results))
-	})
+	}
+	err := a.run.write(ctx, op, w, apply)
+	if errors.Is(err, errSettledLease) {
+		lean = false
+		err = a.run.write(ctx, op, w, apply)
+	}
 	// Also when the outcome is unknown: to look from the beginning costs time
 	// only.
 	if released || slices.ContainsFunc(moves, func(m storage.Transition) bool { return m.Set.State == storage.Pending }) {
@@ -150,11 +162,31 @@ func (c *moveColumns) add(m *storage.Transition) error {
 	return nil
 }
 
+// args are the parameters of the full statement, as far as they are here.
 func (c *moveColumns) args() []any {
 	return []any{
 		c.item, c.was, c.token, c.mapping, c.wasUnresolved, c.state, c.delay, c.returned, c.unresolved,
 		c.providerRef, c.accepted, c.confirmed, c.confirmedBy, c.lastError, c.reason, c.settled,
 	}
+}
+
+// leanArgs are the parameters of the lean statement.
+func (c *moveColumns) leanArgs() []any {
+	return []any{
+		c.item, column(c.token), column(c.wasUnresolved), c.state, column(c.delay), column(c.returned),
+		column(c.unresolved), column(c.providerRef), column(c.accepted), column(c.confirmed),
+		column(c.confirmedBy), column(c.lastError), column(c.reason), column(c.settled),
+	}
+}
+
+// column is nil for a column in which nothing is set: to send and to unpack it
+// would cost as much as one in which all is.
+func column[T comparable](values []T) []T {
+	var zero T
+	if slices.ContainsFunc(values, func(v T) bool { return v != zero }) {
+		return values
+	}
+	return nil
 }
 
 // appendAttempts writes the lines of the log, in order. The item is the

@@ -176,10 +176,10 @@ func TestItemWithoutEvent(t *testing.T) {
 	t.Parallel()
 	o := seeded(t, 1, noSerial)
 	o.exec(`INSERT INTO {schema}.fencepost_outbox_items (item, tenant_key, subject_kind, subject_ref, exporter, destination_account,
-  mode, mapping_version, digest, route, feature, payload, created_at)
-VALUES (2, 'acme', 'usage_window', 'w', 'stripe', 'acct_1', 'test', '', sha256('x'), $1, 'tokens', '{"b": 1,"a":2}', now())`, o.route)
-	o.exec(`INSERT INTO {schema}.fencepost_outbox_state (item, route, subject_key, state, attempt_budget, next_attempt_at)
-VALUES (2, $1, sha256('x'), 'pending', 3, now())`, o.route)
+  mode, mapping_version, digest, subject_key, route, feature, payload, created_at)
+VALUES (2, 'acme', 'usage_window', 'w', 'stripe', 'acct_1', 'test', '', sha256('x'), sha256('x'), $1, 'tokens', '{"b": 1,"a":2}', now())`, o.route)
+	o.exec(`INSERT INTO {schema}.fencepost_outbox_state (item, route, state, attempt_budget, next_attempt_at)
+VALUES (2, $1, 'pending', 3, now())`, o.route)
 	if d := o.load(2); d.Event != nil || d.Mapping.Content != nil || string(d.Payload) != `{"b": 1,"a":2}` {
 		t.Errorf("detail %+v", d)
 	}

@@ -2,16 +2,16 @@
 -- To take it sets unresolved, from the start of the attempt that nobody answered.
 WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now),
 seen AS MATERIALIZED (
-  SELECT d.at, d.item,
+  SELECT d.at, d.item, d.tid,
          d.serial_key <> '' AND d.serial_key IN (
            SELECT h.serial_key FROM {schema}.fencepost_outbox_state AS h
            WHERE h.state = 'leased' AND h.serial_key <> '' AND h.lease_expires_at >= (SELECT now FROM t)
            ORDER BY h.serial_key) AS held
   FROM (
-    SELECT c.at, c.item, c.serial_key
+    SELECT c.at, c.item, c.tid, c.serial_key
     FROM unnest($1::bigint[]) AS r (route)
     CROSS JOIN LATERAL (
-      SELECT s.lease_expires_at AS at, s.item, s.serial_key
+      SELECT s.lease_expires_at AS at, s.item, s.ctid AS tid, s.serial_key
       FROM {schema}.fencepost_outbox_state AS s
       WHERE s.state = 'leased' AND s.superseded_by IS NULL AND s.route = r.route
         AND s.lease_expires_at < (SELECT now FROM t)
@@ -20,12 +20,12 @@ seen AS MATERIALIZED (
     ORDER BY c.at, c.item LIMIT $4::integer) AS d
 ),
 locked AS MATERIALIZED (
-  SELECT seen.at, o.item, o.attempts, o.attempt_budget, true AS unresolved,
+  SELECT seen.at, o.ctid AS tid, o.attempts, o.attempt_budget, true AS unresolved,
          coalesce(o.first_unresolved_at, o.claimed_at) AS first_unresolved_at
-  FROM seen JOIN {schema}.fencepost_outbox_state AS o ON o.item = ANY (ARRAY[seen.item])
+  FROM seen JOIN {schema}.fencepost_outbox_state AS o ON o.ctid = seen.tid
   WHERE NOT seen.held AND o.state || '' = 'leased' AND coalesce(o.superseded_by, 0) = 0
     AND o.lease_expires_at < (SELECT now FROM t)
-  ORDER BY seen.at, seen.item LIMIT $5::integer
+  LIMIT $5::integer
   FOR NO KEY UPDATE OF o SKIP LOCKED
 ),
 moved AS (
@@ -41,7 +41,7 @@ moved AS (
     first_unresolved_at = v.first_unresolved_at,
     last_error = CASE WHEN v.code IS NULL THEN u.last_error ELSE jsonb_build_object('code', v.code)::text END
   FROM (
-    SELECT l.at, l.item, l.unresolved, l.first_unresolved_at, t.now,
+    SELECT l.at, l.tid, l.unresolved, l.first_unresolved_at, t.now,
            CASE WHEN l.attempts >= l.attempt_budget THEN 'attempts_exhausted'
                 WHEN l.unresolved AND $8::interval > interval '0'
                  AND (l.first_unresolved_at IS NULL OR t.now - l.first_unresolved_at > $8::interval)
@@ -50,20 +50,9 @@ moved AS (
                  OR l.first_unresolved_at < $9::timestamptz)
                 THEN 'clock_untrusted' END AS code
     FROM locked AS l CROSS JOIN t) AS v
-  WHERE u.item = ANY (ARRAY[v.item])
+  WHERE u.ctid = v.tid
   RETURNING v.at, v.code, u.item, u.route, u.state, u.serial_key, u.attempts, u.attempt_budget, u.unresolved,
             u.first_attempt_at, u.lease_token, u.settled_at, u.method
-),
--- Once for the statement, and only if it took something. The row is held to the
--- commit, so that the order of the counter is that of the commits.
-raised AS (
-  UPDATE {schema}.fencepost_store AS k SET claims = k.claims + 1
-  WHERE k.scope = 1 AND EXISTS (SELECT FROM moved)
-  RETURNING k.claims, k.id, k.restores
-),
-past AS MATERIALIZED (
-  SELECT k.claims, k.id, k.restores, c.system, c.timeline
-  FROM raised AS k CROSS JOIN {schema}.fencepost_cluster() AS c
 ),
 counted AS (
   INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
@@ -78,11 +67,10 @@ SELECT t.now, (SELECT count(*) FROM seen), (SELECT count(*) FROM seen WHERE held
        g.first_attempt_at, g.lease_token, g.method, g.depends_on,
        g.tenant_key, g.subject_kind, g.subject_ref, g.exporter, g.destination_account, g.mode,
        g.mapping_version, g.digest, g.customer, g.payload,
-       past.id, past.system, past.timeline, past.claims, past.restores,
        e.seq, e.tenant_key, e.event_id, e.feature, e.quantity::text, e.effect::text, e.kind, e.reverses,
        e.original_event_id, e.occurred_at, e.period_start, e.period_end, e.period_source, e.plan,
        e.plan_version, e.dimensions, e.metadata, e.payload_hash, e.dedupe_hash, e.recorded_at
-FROM t LEFT JOIN past ON true
+FROM t
 LEFT JOIN (
   SELECT m.*, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter, i.destination_account, i.mode,
          i.mapping_version, i.digest, i.customer, i.payload, i.event_seq, i.depends_on

@@ -20,28 +20,28 @@ offered AS MATERIALIZED (
     WHERE x.taken IS NULL
     ORDER BY i.seq, i.digest) AS o
 ),
--- A route that is not stored is NULL here, and refused.
-state AS (
-  INSERT INTO {schema}.fencepost_outbox_state
-    (item, route, subject_key, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at,
-     waits_for)
-  SELECT item, known_route, subject_key, serial_key,
-    CASE quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
-    attempt_budget, CASE quarantine_reason WHEN '' THEN now END, nullif(quarantine_reason, ''),
-    CASE WHEN settled THEN now END, CASE WHEN waits THEN depends_on END
-  FROM offered ORDER BY item
-  ON CONFLICT (subject_key) WHERE superseded_by IS NULL DO NOTHING
-  RETURNING item, route, state, settled_at
-),
 staged AS (
   INSERT INTO {schema}.fencepost_outbox_items
     (item, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
-     digest, route, event_seq, feature, customer, payload, created_at,
+     digest, subject_key, route, event_seq, feature, customer, payload, created_at,
      depends_on, usage_at)
-  SELECT o.item, o.tenant_key, o.subject_kind, o.subject_ref, o.exporter, o.destination_account, o.mode,
-    o.mapping_version, o.digest, o.route, nullif(o.seq, 0), o.feature, o.customer, nullif(o.payload, ''), o.now,
-    nullif(o.depends_on, 0), o.usage_at
-  FROM offered AS o JOIN state USING (item) ORDER BY o.item
+  SELECT item, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode,
+    mapping_version, digest, subject_key, route, nullif(seq, 0), feature, customer, nullif(payload, ''), now,
+    nullif(depends_on, 0), usage_at
+  FROM offered ORDER BY item
+  ON CONFLICT (subject_key) WHERE NOT superseded DO NOTHING
+  RETURNING item
+),
+-- A route that is not stored is NULL here, and refused.
+state AS (
+  INSERT INTO {schema}.fencepost_outbox_state
+    (item, route, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at, waits_for)
+  SELECT o.item, o.known_route, o.serial_key,
+    CASE o.quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
+    o.attempt_budget, CASE o.quarantine_reason WHEN '' THEN o.now END, nullif(o.quarantine_reason, ''),
+    CASE WHEN o.settled THEN o.now END, CASE WHEN o.waits THEN o.depends_on END
+  FROM offered AS o JOIN staged USING (item) ORDER BY o.item
+  RETURNING item, route, state, settled_at
 ),
 counted AS (
   INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)

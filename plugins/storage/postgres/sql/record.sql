@@ -196,31 +196,32 @@ offered AS MATERIALIZED (
     --- lookup
     ORDER BY f.seq, i.digest) AS o
 ),
--- A route that is not stored is NULL here, and refused. An item of an event that
--- is new is new itself, but for what retention left: an index says so, and then
--- the statement is sent again with what looks.
+-- An item of an event that is new is new itself, but for what retention left: an
+-- index says so, and then the statement is sent again with what looks.
+staged AS (
+  INSERT INTO {schema}.fencepost_outbox_items
+    (item, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
+     digest, subject_key, route, event_seq, feature, customer, payload, created_at)
+  SELECT o.item, o.tenant_key, o.subject_kind, o.subject_ref, o.exporter, o.destination_account, o.mode,
+    o.mapping_version, o.digest, o.subject_key, o.route, o.seq, o.feature, o.customer, nullif(o.payload, ''), o.now
+  FROM offered AS o
+  --+ lookup
+  ORDER BY o.item
+  ON CONFLICT (subject_key) WHERE NOT superseded DO NOTHING
+  RETURNING item
+  --- lookup
+),
+-- A route that is not stored is NULL here, and refused.
 state AS (
   INSERT INTO {schema}.fencepost_outbox_state
-    (item, route, subject_key, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at)
-  SELECT item, CASE WHEN route = ANY ((SELECT routes FROM known)::bigint[]) THEN route END, subject_key, serial_key, CASE quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
+    (item, route, serial_key, state, attempt_budget, next_attempt_at, quarantine_reason, settled_at)
+  SELECT item, CASE WHEN route = ANY ((SELECT routes FROM known)::bigint[]) THEN route END, serial_key, CASE quarantine_reason WHEN '' THEN 'pending' ELSE 'quarantined' END,
     attempt_budget, CASE quarantine_reason WHEN '' THEN now END, nullif(quarantine_reason, ''),
     CASE WHEN settled THEN now END
   FROM offered
   --+ lookup
-  ORDER BY item
-  ON CONFLICT (subject_key) WHERE superseded_by IS NULL DO NOTHING
+  JOIN staged USING (item) ORDER BY item
   RETURNING item, route, state, settled_at
-  --- lookup
-),
-staged AS (
-  INSERT INTO {schema}.fencepost_outbox_items
-    (item, tenant_key, subject_kind, subject_ref, exporter, destination_account, mode, mapping_version,
-     digest, route, event_seq, feature, customer, payload, created_at)
-  SELECT o.item, o.tenant_key, o.subject_kind, o.subject_ref, o.exporter, o.destination_account, o.mode,
-    o.mapping_version, o.digest, o.route, o.seq, o.feature, o.customer, nullif(o.payload, ''), o.now
-  FROM offered AS o
-  --+ lookup
-  JOIN state USING (item) ORDER BY o.item
   --- lookup
 ),
 counted AS (
@@ -249,7 +250,7 @@ SELECT a.routes, a.tenants, n.ords, n.seqs, s.ords, s.seqs, s.features, s.sames,
   --- !receipts
   --+ items
   --+ lookup
-  (SELECT count(*) FROM (SELECT digest FROM offered WHERE item NOT IN (SELECT item FROM state)) AS o
+  (SELECT count(*) FROM (SELECT digest FROM offered WHERE item NOT IN (SELECT item FROM staged)) AS o
    LEFT JOIN LATERAL (
      SELECT true AS taken FROM {schema}.fencepost_outbox_items AS x WHERE x.digest = o.digest OFFSET 0) AS x ON true
    WHERE x.taken IS NULL),

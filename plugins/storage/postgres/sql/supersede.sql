@@ -13,6 +13,7 @@ counted AS (
   INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
   SELECT route, state, 0, -1 FROM moved WHERE was_open
 )
-SELECT i.tenant_key, i.subject_kind, i.subject_ref, i.exporter, i.destination_account, i.mode, i.mapping_version,
-       coalesce(i.event_seq, 0), i.feature
-FROM moved JOIN {schema}.fencepost_outbox_items AS i ON i.item = moved.item
+UPDATE {schema}.fencepost_outbox_items AS i SET superseded = true
+FROM moved WHERE i.item = moved.item
+RETURNING i.tenant_key, i.subject_kind, i.subject_ref, i.exporter, i.destination_account, i.mode, i.mapping_version,
+          coalesce(i.event_seq, 0), i.feature
