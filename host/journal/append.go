@@ -62,7 +62,7 @@ func (f *File) Append(ctx context.Context, records []capability.Record) ([]capab
 	for i, e := range entries {
 		out[i] = e.out
 		x := exporter.Exchange{
-			Class: classOf(e.out), Code: e.out.Reason, StartedAt: began, FinishedAt: f.cfg.Now().UTC(),
+			Class: classOf(e.out), Code: e.out.Reason, StartedAt: began, FinishedAt: f.cfg.Now().UTC(), Breaker: concernsFile(e.out.Reason),
 		}
 		if e.out.Sequence > 0 {
 			x.RequestID = strconv.FormatInt(e.out.Sequence, 10)
@@ -73,6 +73,16 @@ func (f *File) Append(ctx context.Context, records []capability.Record) ([]capab
 		}
 	}
 	return out, nil
+}
+
+// concernsFile reports whether a reason is the file's and would be the same for
+// any other record.
+func concernsFile(reason string) bool {
+	switch reason {
+	case ReasonMoved, ReasonShrunk, ReasonDamaged, ReasonDiskFull, ReasonIO, ReasonBroken:
+		return true
+	}
+	return false
 }
 
 func classOf(a capability.Appended) exporter.HostClass {
