@@ -13,13 +13,17 @@ import (
 // current is what fp_call answers with. An exported function cannot carry
 // state, and an instance serves one plugin, one call at a time.
 var current struct {
-	build      exporter.New
-	host       capability.Host
-	dispatcher *Dispatcher
+	build  func(capability.Host) Answerer
+	host   capability.Host
+	plugin Answerer
 }
 
 func serve(build exporter.New, host capability.Host) Plugin {
-	current.build, current.host, current.dispatcher = build, host, nil
+	return serveAnswerer("", func(h capability.Host) Answerer { return NewDispatcher(build, h) }, host)
+}
+
+func serveAnswerer(_ string, build func(capability.Host) Answerer, host capability.Host) Plugin {
+	current.build, current.host, current.plugin = build, host, nil
 	return Plugin{}
 }
 
@@ -42,15 +46,15 @@ func fpCall(method, length int32) int32 {
 }
 
 func call(method wirev1.Method, request []byte) ([]byte, wirev1.Status) {
-	if current.dispatcher == nil {
+	if current.plugin == nil {
 		if current.build == nil {
 			return wirev1.EncodeError(&sdk.Error{
 				Tag: sdk.TagUnsupported, Code: "no_plugin", Hint: "call guest.Serve in a package variable of main",
 			}), wirev1.StatusError
 		}
-		current.dispatcher = NewDispatcher(current.build, current.host)
+		current.plugin = current.build(current.host)
 	}
-	return current.dispatcher.Call(context.Background(), method, request)
+	return current.plugin.Call(context.Background(), method, request)
 }
 
 // pointer is the address of b's first byte, or nil.

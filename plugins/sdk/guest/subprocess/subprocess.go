@@ -12,11 +12,14 @@ import (
 	"io"
 	"math"
 	"os"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 )
@@ -31,6 +34,10 @@ const (
 	Protocol = 1
 	// PluginName is what the handshake calls the one plugin of a process.
 	PluginName = "fencepost"
+
+	// Timeout is a header of a call: the microseconds that it has, where the
+	// host waits longer than that for the plugin to end it.
+	Timeout = "fencepost-timeout"
 
 	service = "fencepost.process.v1.Plugin"
 	// CallMethod is the full gRPC name of a call.
@@ -47,8 +54,8 @@ func Handshake() plugin.HandshakeConfig {
 // fails once the call is over.
 type Ask func(ctx context.Context, name capability.Name, payload []byte) (answer []byte, refused bool, err error)
 
-// Handler answers calls, one at a time. A panic ends the process, which the
-// host takes for a trap.
+// Handler answers calls, one at a time unless it has a method Concurrent that
+// answers true. A panic ends the process, which the host takes for a trap.
 type Handler interface {
 	// Call answers one method: status 0 with an answer, 1 with an Error.
 	Call(ctx context.Context, method uint32, request []byte, ask Ask) (answer []byte, status int32)
@@ -106,15 +113,31 @@ func (s *server) call(_ any, stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(&request); err != nil {
 		return fmt.Errorf("receive the request: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if c, ok := s.handler.(interface{ Concurrent() bool }); !ok || !c.Concurrent() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	ctx, cancel := limited(stream.Context())
+	defer cancel()
 	q := &questions{stream: stream}
-	answer, status := s.handler.Call(stream.Context(), request.GetMethod(), request.GetPayload(), q.ask)
+	answer, status := s.handler.Call(ctx, request.GetMethod(), request.GetPayload(), q.ask)
 	q.end()
 	if err := stream.SendMsg(&FromPlugin{Payload: answer, Status: status}); err != nil {
 		return fmt.Errorf("send the result: %w", err)
 	}
 	return nil
+}
+
+// limited gives the handler the deadline that the host put into the header.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if header, ok := metadata.FromIncomingContext(ctx); ok {
+		if values := header.Get(Timeout); len(values) == 1 {
+			if us, err := strconv.ParseInt(values[0], 10, 64); err == nil && us > 0 && us < int64(math.MaxInt64/time.Microsecond) {
+				return context.WithTimeout(ctx, time.Duration(us)*time.Microsecond)
+			}
+		}
+	}
+	return context.WithCancel(ctx)
 }
 
 // questions are those of one call, one at a time.
