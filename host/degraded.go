@@ -23,6 +23,7 @@ const (
 	DegradedRouteUnserved  = "route_unserved"
 	DegradedItemsUnserved  = "items_unserved"
 	DegradedExporterPaused = "exporter_paused"
+	DegradedPluginParked   = "plugin_parked"
 )
 
 // Degradations lists what is wrong without keeping Record from working. // Q17a.
@@ -39,6 +40,9 @@ func (h *Host) Degradations() []Degradation {
 			list = append(list, Degradation{DegradedExporterPaused, "exporter " + name + " is paused: its destination cannot be reached or refuses us"})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(h.parked)) {
+		list = append(list, Degradation{DegradedPluginParked, "the plugin of exporter " + name + " failed again and again and is tried once a minute"})
+	}
 	return list
 }
 
@@ -54,7 +58,7 @@ func (h *Host) Degraded() []string {
 // degradedCodes are all that there are, for the gauge.
 func degradedCodes() []string {
 	return []string{
-		DegradedRouteUnserved, DegradedItemsUnserved, DegradedExporterPaused,
+		DegradedRouteUnserved, DegradedItemsUnserved, DegradedExporterPaused, DegradedPluginParked,
 		ReasonRestorePending, ReasonNoMemory, ReasonFailoverPending, ReasonUnreached,
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/carrier"
-	"github.com/fencepost/fencepost/host/carrier/wasm"
+	"github.com/fencepost/fencepost/host/carrier/process"
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/grant"
@@ -30,9 +30,14 @@ import (
 type exporterRuntime struct {
 	settings config.Exporter
 	manifest exporter.Manifest
+	plugin   plugin
 	caller   carrier.Caller
-	http     *egress.Client
-	host     *Host
+	// image is what processes of the plugin execute; nil without any.
+	image *process.Image
+	// grade is who vouches for what the plugin sent.
+	grade func() outbox.Grade
+	http  *egress.Client
+	host  *Host
 	// messages is held while what one message says is stored.
 	messages sync.Mutex
 }
@@ -41,15 +46,16 @@ type exporterRuntime struct {
 // and configures it.
 func (h *Host) loadExporter(ctx context.Context, e config.Exporter, field string) (*exporterRuntime, error) {
 	x := &exporterRuntime{settings: e, host: h}
-	module, err := h.module(e.Plugin, field+".plugin")
-	if err != nil {
+	var err error
+	if x.plugin, err = h.findPlugin(e, field); err != nil {
 		return nil, err
 	}
 	conf, err := configuration(e, field)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.open(ctx, module, conf); err != nil {
+	if err := x.open(ctx, conf); err != nil {
+		_ = x.close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("%s %s: %w", field, e.Name, err)
 	}
 	return x, nil
@@ -59,25 +65,13 @@ func (h *Host) loadExporter(ctx context.Context, e config.Exporter, field string
 // it grants what it needs and nothing else exists to grant.
 var exporterCapabilities = []capability.Name{capability.HTTPName, capability.LogName}
 
-func (x *exporterRuntime) open(ctx context.Context, module []byte, conf exporter.Configuration) error {
-	m, err := wasm.Open(ctx, wasm.Config{
-		Name: x.settings.Name, Version: x.host.cfg.Version, Module: module,
-		Declared: exporterCapabilities, Granted: exporterCapabilities,
-		Host:  wasm.Host{HTTPSend: x.send, Now: x.host.cfg.Now},
-		Setup: []wasm.SetupCall{{Method: uint32(wirev1.MethodConfigure), Request: wirev1.EncodeConfiguration(conf)}},
-		// Go programs link file functions that they never call; they get
-		// ones that always fail.
-		InertFiles: true, CacheDir: x.host.cacheDir(), Logger: x.host.cfg.Logger,
-	})
-	if err != nil {
-		return fmt.Errorf("load plugin: %w", err)
-	}
-	x.caller = m
-	if err := x.describe(ctx); err != nil {
-		_ = m.Close(ctx)
+func (x *exporterRuntime) open(ctx context.Context, conf exporter.Configuration) error {
+	configure := carrier.SetupCall{Method: uint32(wirev1.MethodConfigure), Request: wirev1.EncodeConfiguration(conf)}
+	if err := x.carry(ctx, []carrier.SetupCall{configure}); err != nil {
 		return err
 	}
-	return nil
+	x.plugin.bytes = nil // the carrier has them
+	return x.describe(ctx)
 }
 
 // describe reads the manifest, checks the grants and opens the way out.
@@ -146,10 +140,16 @@ func (x *exporterRuntime) openEgress(g grant.Grant) error {
 // grant is what the configuration allows this exporter.
 func (x *exporterRuntime) grant() (grant.Grant, error) {
 	g := grant.Grant{
-		Capabilities: exporterCapabilities, Hosts: x.manifest.Hosts,
+		Capabilities: x.plugin.capabilities, Hosts: x.plugin.hosts,
 		Secrets: map[string]grant.Secret{}, CAFile: x.settings.CAFile, Mode: x.settings.Mode,
 	}
+	if x.plugin.builtin {
+		g.Hosts = x.manifest.Hosts
+	}
 	for name, ref := range x.settings.Secrets {
+		if !x.plugin.builtin && !slices.Contains(x.plugin.secrets, name) {
+			continue // not granted in plugins.lock
+		}
 		s, err := grant.ResolveSecret(ref, x.host.cfg.Getenv, os.ReadFile)
 		if err != nil {
 			return g, fmt.Errorf("secrets.%s: %w", name, err)
@@ -257,7 +257,7 @@ func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, dea
 	}
 	ctx, call := x.http.Begin(ctx, covered)
 	answer, err := x.call(ctx, wirev1.MethodDeliver, wirev1.EncodeDelivery(d))
-	report := outbox.Report{Called: entered(err), Exchanges: call.Exchanges(), Grade: outbox.GradeHost, Err: err}
+	report := outbox.Report{Called: entered(err), Exchanges: call.Exchanges(), Grade: x.grade(), Err: err}
 	if err != nil {
 		return report
 	}
@@ -275,9 +275,15 @@ func entered(err error) bool {
 
 // close ends the plugin and its connections.
 func (x *exporterRuntime) close(ctx context.Context) error {
-	err := x.caller.Close(ctx)
-	if x.http != nil {
-		err = errors.Join(err, x.http.Close())
+	var errs []error
+	if x.caller != nil {
+		errs = append(errs, x.caller.Close(ctx))
 	}
-	return err
+	if x.image != nil {
+		errs = append(errs, x.image.Close())
+	}
+	if x.http != nil {
+		errs = append(errs, x.http.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -42,6 +42,9 @@ type Builtins struct {
 	Storage map[string]OpenStorage
 	// Exporters are Wasm modules.
 	Exporters map[string]func() ([]byte, error)
+	// Linked are exporters that run in this program with nothing around them.
+	// They count before Exporters of the same name.
+	Linked map[string]exporter.New
 }
 
 // Config is what a host is made of. The zero value needs a Store.
@@ -56,6 +59,9 @@ type Config struct {
 	// WithoutDelivery opens everything that recording and reading need and
 	// starts no loop.
 	WithoutDelivery bool
+	// Worker are the arguments at which this program, started again, calls
+	// worker.Serve and nothing else. Without them no plugin runs in a worker.
+	Worker []string
 	// Version names this program to plugins and people.
 	Version string
 	// Getenv finds the variables that "env:" secrets name. Nil: none.
@@ -94,6 +100,8 @@ type Host struct {
 	// down holds, by exporter, until when its breaker keeps it from being
 	// tried, on the clock of egress.Elapsed.
 	down map[string]time.Duration
+	// parked are the exporters whose plugin is not called for now.
+	parked map[string]bool
 	// readyErr is what the store answered at readyAt, on the same clock.
 	readyMu  sync.Mutex
 	readyErr error
@@ -164,7 +172,7 @@ func (h *Host) openStore(ctx context.Context) error {
 	name, isBuiltin := strings.CutPrefix(ref, "builtin:")
 	open := h.cfg.Builtins.Storage[name]
 	if !isBuiltin || open == nil {
-		return unknownPlugin("storage.plugin", h.cfg.Builtins.Storage)
+		return unknownPlugin("storage.plugin", "one of", slices.Collect(maps.Keys(h.cfg.Builtins.Storage)))
 	}
 	st, err := open(ctx, h.cfg.Settings.Storage.DSN, h.cfg.Logger)
 	if err != nil {
@@ -174,29 +182,15 @@ func (h *Host) openStore(ctx context.Context) error {
 	return nil
 }
 
-// module returns the Wasm module that a plugin reference names.
-func (h *Host) module(ref, field string) ([]byte, error) {
-	name, isBuiltin := strings.CutPrefix(ref, "builtin:")
-	load := h.cfg.Builtins.Exporters[name]
-	if !isBuiltin || load == nil {
-		return nil, unknownPlugin(field, h.cfg.Builtins.Exporters)
-	}
-	b, err := load()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
-	}
-	return b, nil
-}
-
-func unknownPlugin[V any](field string, known map[string]V) error {
+func unknownPlugin(field, rule string, known []string) error {
 	names := make([]string, 0, len(known))
-	for n := range known {
+	for _, n := range known {
 		names = append(names, "builtin:"+n)
 	}
 	slices.Sort(names)
 	return &sdk.Error{
 		Tag: sdk.TagUnsupported, Code: "unknown_plugin", Field: field,
-		Rule: "one of " + strings.Join(names, ", ") + "; wasm: and exec: references are not part of this version",
+		Rule: rule + " " + strings.Join(names, ", "),
 	}
 }
 

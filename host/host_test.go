@@ -19,6 +19,7 @@ import (
 
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/carrier/worker"
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/internal/stripedouble"
 	"github.com/fencepost/fencepost/plugins/exporters/stripe/module"
@@ -29,6 +30,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == workerArg {
+		if err := worker.Serve(); err != nil {
+			panic(err)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "fencepost-host-")
 	if err != nil {
 		panic(err)
@@ -42,6 +49,9 @@ func TestMain(m *testing.M) {
 
 // stateDir is where hosts remember their stores: a file for each.
 var stateDir string
+
+// workerArg makes this test's program a worker of plugins.
+const workerArg = "plugin-worker"
 
 // apiKey is a canary: it must be seen nowhere but in the Authorization header.
 const apiKey = "sk_test_canaryCanaryCanary42"
@@ -96,6 +106,7 @@ func hostConfig(store storage.Adapter, s config.Config) host.Config {
 			Storage:   map[string]host.OpenStorage{},
 			Exporters: map[string]func() ([]byte, error){"stripe": module.Bytes},
 		},
+		Worker: []string{workerArg},
 		Getenv: func(name string) (string, bool) { return apiKey, name == "STRIPE_API_KEY" },
 	}
 }
@@ -216,7 +227,12 @@ func TestOpenRefuses(t *testing.T) {
 		want   string
 	}{
 		"unknown exporter": {func(c *host.Config) { c.Settings.Exporters[0].Plugin = "builtin:strip" }, sdk.ErrUnsupported, "builtin:stripe"},
-		"wasm reference":   {func(c *host.Config) { c.Settings.Exporters[0].Plugin = "wasm:./x.wasm" }, sdk.ErrUnsupported, "exporters[0].plugin"},
+		"not installed":    {func(c *host.Config) { c.Settings.Exporters[0].Plugin = "wasm:./x.wasm" }, sdk.ErrInvalid, "fencepost plugin install"},
+		"unknown scheme":   {func(c *host.Config) { c.Settings.Exporters[0].Plugin = "http:x" }, sdk.ErrUnsupported, "exporters[0].plugin"},
+		"isolation":        {func(c *host.Config) { c.Settings.Exporters[0].Isolation = "process" }, sdk.ErrInvalid, "inproc or worker for a module"},
+		"no worker": {func(c *host.Config) {
+			c.Settings.Exporters[0].Isolation, c.Worker = "worker", nil
+		}, sdk.ErrUnsupported, "host.Config.Worker"},
 		"unknown storage": {func(c *host.Config) {
 			c.Store = nil
 			c.Settings.Storage.Plugin = "builtin:oracle"

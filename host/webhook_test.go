@@ -38,7 +38,12 @@ func openHooked(t *testing.T, store storage.Adapter, double *stripedouble.Server
 	for _, f := range change {
 		f(&s)
 	}
-	cfg := hostConfig(store, s)
+	return openHookedHost(t, hostConfig(store, s), double)
+}
+
+func openHookedHost(t *testing.T, cfg host.Config, double *stripedouble.Server) *hooked {
+	t.Helper()
+	store := cfg.Store
 	cfg.Getenv = func(name string) (string, bool) {
 		v, ok := map[string]string{"STRIPE_API_KEY": apiKey, "HOOK": hookSecret}[name]
 		return v, ok

@@ -64,10 +64,13 @@ type Exporter struct {
 	AllowPrivate []string          `yaml:"allow_private"`
 	// Rate is requests a second, 25 by default, and Concurrency requests in
 	// flight, 16 by default. The plugin's own limits count where they are smaller.
-	Rate        int            `yaml:"rate"`
-	Concurrency int            `yaml:"concurrency"`
-	Trust       string         `yaml:"trust"` // "" or outcomes
-	Settings    map[string]any `yaml:"settings"`
+	Rate        int    `yaml:"rate"`
+	Concurrency int    `yaml:"concurrency"`
+	Trust       string `yaml:"trust"` // "" or outcomes
+	// Isolation is where the plugin runs: inproc or worker for a module, process
+	// for a program. Empty: as plugins.lock says; a builtin module inproc.
+	Isolation string         `yaml:"isolation"`
+	Settings  map[string]any `yaml:"settings"`
 }
 
 // Mapping says how each feature is expressed at the provider.
@@ -124,6 +127,9 @@ type Plugins struct {
 	Dir   string `yaml:"dir"`
 	Cache string `yaml:"cache"`
 	Lock  string `yaml:"lock"`
+	// Memory is what a process of a plugin may have for its data, 2GiB by
+	// default.
+	Memory Size `yaml:"memory"`
 }
 
 // CacheDir is where compiled plugins are kept: Cache with ~ made the user's
@@ -155,6 +161,7 @@ func (c Config) WithDefaults() Config {
 	set(&c.Console.Mode, "read-only")
 	set(&c.Plugins.Dir, "./plugins")
 	set(&c.Plugins.Lock, "./plugins.lock")
+	set(&c.Plugins.Memory, 2<<30)
 	c.Outbox = c.Outbox.withDefaults()
 	set(&c.Limits.BatchEvents, 500)
 	set(&c.Limits.BatchBytes, 1<<20)
@@ -294,6 +301,8 @@ func (c Config) validateNumbers() error {
 		return sdk.Invalid("counters.flush", "at least 10ms")
 	case time.Duration(c.Counters.Report) < time.Second:
 		return sdk.Invalid("counters.report", "at least 1s")
+	case c.Plugins.Memory < 64<<20:
+		return sdk.Invalid("plugins.memory", "at least 64MiB")
 	case c.Counters.Max < 1:
 		return sdk.Invalid("counters.max", "at least 1")
 	}
@@ -313,6 +322,8 @@ func (e Exporter) validate(path string) error {
 		return sdk.Invalid(path+".mode", "test or live")
 	case e.Trust != "" && e.Trust != "outcomes":
 		return sdk.Invalid(path+".trust", "absent or outcomes")
+	case e.Isolation != "" && e.Isolation != "inproc" && e.Isolation != "worker" && e.Isolation != "process":
+		return sdk.Invalid(path+".isolation", "absent, inproc, worker or process")
 	case e.Rate < 0:
 		return sdk.Invalid(path+".rate", "not negative")
 	case e.Concurrency < 0:

@@ -32,6 +32,8 @@ type Metrics struct {
 	stale          metric.Int64Counter
 	pluginCalls    metric.Int64Counter
 	pluginDuration metric.Float64Histogram
+	pluginStarts   metric.Int64Counter
+	pluginParked   metric.Int64UpDownCounter
 	egress         metric.Int64Counter
 	lied           metric.Int64Counter
 	paused         metric.Float64Counter
@@ -92,9 +94,14 @@ func (m *Metrics) instruments(mt metric.Meter) error {
 	m.flush = seconds("fencepost.counter.flush.duration", "Time of writing one batch of counters.")
 	m.pluginCalls = counter("fencepost.plugin.calls", "Calls into plugins by outcome.")
 	m.pluginDuration = seconds("fencepost.plugin.duration", "Time of one call into a plugin.")
+	m.pluginStarts = counter("fencepost.plugin.starts", "Processes started for plugins.")
 	m.egress = counter("fencepost.egress.requests", "Requests sent for plugins by what the host saw.")
 	m.lied = counter("fencepost.plugin.lied", "Outcomes that the host's own evidence excluded.")
 	if err != nil {
+		return fmt.Errorf("instruments: %w", err)
+	}
+	if m.pluginParked, err = mt.Int64UpDownCounter("fencepost.plugin.parked",
+		metric.WithDescription("1 while a plugin is not called because it failed again and again.")); err != nil {
 		return fmt.Errorf("instruments: %w", err)
 	}
 	if m.paused, err = mt.Float64Counter("fencepost.outbox.paused", metric.WithUnit("s"),
@@ -166,6 +173,26 @@ func (m *Metrics) PluginCalled(plugin, outcome string, d time.Duration) {
 	a := metric.WithAttributes(attribute.String("plugin", plugin), attribute.String("outcome", outcome))
 	m.pluginCalls.Add(context.Background(), 1, a)
 	m.pluginDuration.Record(context.Background(), d.Seconds(), metric.WithAttributes(attribute.String("plugin", plugin)))
+}
+
+// PluginStarted counts a process started for a plugin.
+func (m *Metrics) PluginStarted(plugin string) {
+	if m == nil {
+		return
+	}
+	m.pluginStarts.Add(context.Background(), 1, metric.WithAttributes(attribute.String("plugin", plugin)))
+}
+
+// PluginParked notes that a plugin is parked, or no longer.
+func (m *Metrics) PluginParked(plugin string, parked bool) {
+	if m == nil {
+		return
+	}
+	change := int64(-1)
+	if parked {
+		change = 1
+	}
+	m.pluginParked.Add(context.Background(), change, metric.WithAttributes(attribute.String("plugin", plugin)))
 }
 
 // Requested counts one request sent for a plugin.
