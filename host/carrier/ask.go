@@ -19,8 +19,8 @@ import (
 // AskLimits bound what one call may ask of the host. Zero fields take the
 // default.
 type AskLimits struct {
-	// MaxHTTPBatch bounds one encoded HttpBatch or AppendBatch in bytes. Default
-	// 4 MiB.
+	// MaxHTTPBatch bounds one encoded HttpBatch, AppendBatch or Work of sqlv1 in
+	// bytes. Default 4 MiB.
 	MaxHTTPBatch int
 	// MaxHTTPSends bounds the batches of one call. Default 1,000.
 	MaxHTTPSends int
@@ -34,6 +34,7 @@ type AskLimits struct {
 //
 //	http    an HttpBatch -> an HttpAnswers
 //	append  an AppendBatch -> an AppendAnswers
+//	sql     a Work of sqlv1 -> an Answer
 //	log     a signed byte of severity and the line -> nothing
 //	clock   nothing -> microseconds since 1970, 8 bytes, little-endian
 //	random  the number of bytes, 4 bytes, little-endian -> as many
@@ -53,6 +54,9 @@ func NewAsks(host Host, granted []capability.Name, limits AskLimits, logger *slo
 	}
 	if host.AppendSend == nil && slices.Contains(granted, capability.AppendName) {
 		return nil, errors.New("append is granted and Host.AppendSend is missing")
+	}
+	if host.SQLDo == nil && slices.Contains(granted, capability.SQLName) {
+		return nil, errors.New("sql is granted and Host.SQLDo is missing")
 	}
 	if host.Now == nil {
 		host.Now = time.Now
@@ -110,6 +114,8 @@ func (a *Asks) Answer(ctx context.Context, call *Asked, name capability.Name, pa
 		return a.send(ctx, call, payload, a.host.HTTPSend)
 	case capability.AppendName:
 		return a.send(ctx, call, payload, a.host.AppendSend)
+	case capability.SQLName:
+		return a.send(ctx, call, payload, a.host.SQLDo)
 	case capability.LogName:
 		return nil, a.log(ctx, call, payload)
 	case capability.ClockName:

@@ -73,8 +73,8 @@ type Limits struct {
 	// MaxRequest and MaxOutput bound request and answer in bytes. Defaults
 	// 4 MiB and 1 MiB.
 	MaxRequest, MaxOutput int
-	// MaxHTTPBatch bounds one encoded HttpBatch or AppendBatch in bytes. Default
-	// 4 MiB.
+	// MaxHTTPBatch bounds one encoded HttpBatch, AppendBatch or Work of sqlv1 in
+	// bytes. Default 4 MiB.
 	MaxHTTPBatch int
 	// MaxHTTPSends bounds the batches of one call. Default 1,000.
 	MaxHTTPSends int

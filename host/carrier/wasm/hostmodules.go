@@ -43,6 +43,7 @@ func (c *Config) instantiateHost(ctx context.Context, r wazero.Runtime) error {
 		moduleIO:     {"input_read": inputRead, "output_write": outputWrite},
 		moduleHTTP:   {"send": sendWith(func(h *Host) handler { return h.HTTPSend }), "receive": receive},
 		moduleAppend: {"send": sendWith(func(h *Host) handler { return h.AppendSend }), "receive": receive},
+		moduleSQL:    {"send": sendWith(func(h *Host) handler { return h.SQLDo }), "receive": receive},
 		moduleLog:    {"write": logWrite},
 		moduleClock:  {"now": clockNow},
 		moduleRandom: {"read": randomRead},

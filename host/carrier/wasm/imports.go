@@ -17,6 +17,7 @@ const (
 	moduleClock  = "fencepost.clock/v1"
 	moduleRandom = "fencepost.random/v1"
 	moduleAppend = "fencepost.append/v1"
+	moduleSQL    = "fencepost.sql/v1"
 	moduleWASI   = "wasi_snapshot_preview1"
 )
 
@@ -55,6 +56,8 @@ func capabilityModule(name capability.Name) (module string, ok bool) {
 		return moduleRandom, true
 	case capability.AppendName:
 		return moduleAppend, true
+	case capability.SQLName:
+		return moduleSQL, true
 	default:
 		return "", false
 	}
@@ -62,7 +65,7 @@ func capabilityModule(name capability.Name) (module string, ok bool) {
 
 // moduleCapability is the inverse of capabilityModule.
 func moduleCapability(module string) (capability.Name, bool) {
-	for _, name := range []capability.Name{capability.HTTPName, capability.LogName, capability.ClockName, capability.RandomName, capability.AppendName} {
+	for _, name := range capability.Names() {
 		if m, _ := capabilityModule(name); m == module {
 			return name, true
 		}
@@ -75,7 +78,7 @@ func functionsOf(module string) []string {
 	switch module {
 	case moduleIO:
 		return []string{"input_read", "output_write"}
-	case moduleHTTP, moduleAppend:
+	case moduleHTTP, moduleAppend, moduleSQL:
 		return []string{"send", "receive"}
 	case moduleLog:
 		return []string{"write"}

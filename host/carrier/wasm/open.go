@@ -30,6 +30,9 @@ func Open(ctx context.Context, cfg Config) (*Module, error) {
 	if cfg.Host.AppendSend == nil && cfg.checkCapability(capability.AppendName, moduleAppend) == nil {
 		return nil, fmt.Errorf("open plugin %s: append is granted and Host.AppendSend is missing", cfg.Name)
 	}
+	if cfg.Host.SQLDo == nil && cfg.checkCapability(capability.SQLName, moduleSQL) == nil {
+		return nil, fmt.Errorf("open plugin %s: sql is granted and Host.SQLDo is missing", cfg.Name)
+	}
 	if cfg.Host.HTTPSend == nil && cfg.checkCapability(capability.HTTPName, moduleHTTP) == nil {
 		return nil, fmt.Errorf("open plugin %s: http is granted and Host.HTTPSend is missing", cfg.Name)
 	}

@@ -36,6 +36,7 @@ type Host struct {
 	Clock  Clock
 	Random Random
 	Append Append
+	SQL    SQL
 }
 
 // HTTP sends requests on the plugin's behalf.

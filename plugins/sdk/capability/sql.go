@@ -16,8 +16,9 @@ type SQL interface {
 	// Errors have a tag and a code that is the same for every database:
 	// unique_violation and foreign_key (conflict), serialization, deadlock,
 	// lock_timeout, connection and timeout (unavailable: nothing is stored,
-	// try again), check_violation, not_null, out_of_range, syntax and
-	// statement_refused (invalid), missing_table (not_found).
+	// try again), check_violation, not_null, out_of_range, raised (by a
+	// trigger), syntax, result_too_large and statement_refused (invalid),
+	// missing_table (not_found). Item is the statement's place plus one.
 	Do(ctx context.Context, work Work) (Done, error)
 }
 
@@ -61,6 +62,8 @@ type Statement struct {
 	// Args are nil, bool, int64, string, []byte or time.Time, in the places
 	// that the database's own placeholders name. A time has microseconds.
 	Args []any
+	// Rows says that it returns rows.
+	Rows bool
 }
 
 // Done answers Work.
@@ -73,7 +76,8 @@ type Done struct {
 // Result is what one statement did.
 type Result struct {
 	// Affected is the number of rows that it changed, LastID the last number
-	// that the database made for one of them, 0 if it made none.
+	// that the database made for one of them, 0 if it made none. Both are 0 of
+	// a statement that returns rows.
 	Affected, LastID int64
 	// Columns and Rows are what it returned. A value is nil, bool, int64,
 	// string, []byte or time.Time in UTC; decimals are strings.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/wire/sqlv1"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
@@ -28,6 +29,9 @@ func HostOver(ask Ask, names ...capability.Name) capability.Host {
 	}
 	if slices.Contains(names, capability.AppendName) {
 		h.Append = appendOver{ask}
+	}
+	if slices.Contains(names, capability.SQLName) {
+		h.SQL = sqlOver{ask}
 	}
 	if slices.Contains(names, capability.LogName) {
 		h.Log = logOver{ask}
@@ -77,6 +81,23 @@ func (a appendOver) Append(ctx context.Context, records []capability.Record) ([]
 		return decodeAppended(answers, len(records))
 	}
 	return lostAppended(len(records)), nil
+}
+
+type sqlOver struct{ ask Ask }
+
+func (s sqlOver) Do(ctx context.Context, work capability.Work) (capability.Done, error) {
+	payload, err := sqlv1.EncodeWork(work)
+	if err != nil {
+		return capability.Done{}, err
+	}
+	answer, refused, err := s.ask(ctx, capability.SQLName, payload)
+	switch {
+	case refused:
+		return capability.Done{}, workRefused(err)
+	case err != nil:
+		return capability.Done{}, workUnknown(err)
+	}
+	return doneOf(answer, len(work.Statements))
 }
 
 type logOver struct{ ask Ask }

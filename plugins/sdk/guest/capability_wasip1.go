@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/wire/sqlv1"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
@@ -28,6 +29,15 @@ func WithClock() Option { return func(h *capability.Host) { h.Clock = hostClock{
 
 // WithRandom gives the exporter [capability.Host].Random.
 func WithRandom() Option { return func(h *capability.Host) { h.Random = hostRandom{} } }
+
+// WithSQL gives the plugin [capability.Host].SQL.
+func WithSQL() Option { return func(h *capability.Host) { h.SQL = hostSQL{} } }
+
+//go:wasmimport fencepost.sql/v1 send
+func sqlSend(ptr unsafe.Pointer, length uint32) int32
+
+//go:wasmimport fencepost.sql/v1 receive
+func sqlReceive(ptr unsafe.Pointer, length uint32) uint32
 
 //go:wasmimport fencepost.http/v1 send
 func httpSend(ptr unsafe.Pointer, length uint32) int32
@@ -88,6 +98,21 @@ func (hostAppend) Append(_ context.Context, records []capability.Record) ([]capa
 	answers := make([]byte, size)
 	answers = answers[:min(appendReceive(pointer(answers), uint32(size)), uint32(size))]
 	return decodeAppended(answers, len(records))
+}
+
+type hostSQL struct{}
+
+func (hostSQL) Do(_ context.Context, work capability.Work) (capability.Done, error) {
+	payload, err := sqlv1.EncodeWork(work)
+	if err != nil {
+		return capability.Done{}, err
+	}
+	size := sqlSend(pointer(payload), uint32(len(payload)))
+	if size < 0 {
+		return capability.Done{}, workRefused(nil)
+	}
+	answer := make([]byte, size)
+	return doneOf(answer[:min(sqlReceive(pointer(answer), uint32(size)), uint32(size))], len(work.Statements))
 }
 
 type hostLog struct{}

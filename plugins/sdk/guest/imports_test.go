@@ -27,6 +27,7 @@ func TestImports(t *testing.T) {
 			"fencepost.append/v1 receive", "fencepost.append/v1 send",
 			"fencepost.clock/v1 now", "fencepost.http/v1 receive", "fencepost.http/v1 send",
 			io[0], io[1], "fencepost.log/v1 write", "fencepost.random/v1 read",
+			"fencepost.sql/v1 receive", "fencepost.sql/v1 send",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -53,11 +53,18 @@ func (p *process) Call(ctx context.Context, method uint32, request []byte, ask s
 	p.mu.Lock()
 	p.ask = ask // of an ended call it refuses
 	p.mu.Unlock()
-	answer, status := p.plugin.Call(ctx, wirev1.Method(method), request)
+	answer, status := p.plugin.Call(context.WithValue(ctx, askKey{}, ask), wirev1.Method(method), request)
 	return answer, int32(status)
 }
 
+// askKey is for the ask of a call in its context: calls of a plugin that takes
+// several at once must not ask for one another.
+type askKey struct{}
+
 func (p *process) askHost(ctx context.Context, name capability.Name, payload []byte) ([]byte, bool, error) {
+	if ask, ok := ctx.Value(askKey{}).(subprocess.Ask); ok {
+		return ask(ctx, name, payload)
+	}
 	p.mu.Lock()
 	ask := p.ask
 	p.mu.Unlock()
@@ -79,6 +86,9 @@ func WithClock() Option { return func(h *capability.Host) { h.Clock = clockOver{
 // WithRandom gives the exporter [capability.Host].Random.
 func WithRandom() Option { return func(h *capability.Host) { h.Random = randomOver{} } }
 
+// WithSQL gives the plugin [capability.Host].SQL.
+func WithSQL() Option { return func(h *capability.Host) { h.SQL = sqlOver{} } }
+
 // named lists the capabilities that options put into host. What is in there is
 // a mark only; the process makes its own.
 func named(host capability.Host) []capability.Name {
@@ -86,6 +96,7 @@ func named(host capability.Host) []capability.Name {
 	for name, present := range map[capability.Name]bool{
 		capability.HTTPName: host.HTTP != nil, capability.LogName: host.Log != nil, capability.AppendName: host.Append != nil,
 		capability.ClockName: host.Clock != nil, capability.RandomName: host.Random != nil,
+		capability.SQLName: host.SQL != nil,
 	} {
 		if present {
 			names = append(names, name)

@@ -27,7 +27,7 @@ const (
 func EncodeWork(w capability.Work) ([]byte, error) {
 	m := &Work{Transaction: w.Transaction, ReadOnly: w.ReadOnly, Isolation: string(w.Isolation), End: string(w.End)}
 	for i, s := range w.Statements {
-		out := &Statement{Sql: text(s.SQL)}
+		out := &Statement{Sql: text(s.SQL), Rows: s.Rows}
 		for j, a := range s.Args {
 			v, ok := valueMessage(a)
 			if !ok {
@@ -57,7 +57,7 @@ func DecodeWork(data []byte) (capability.Work, error) {
 		Isolation: capability.Isolation(text(m.GetIsolation())), End: capability.End(text(m.GetEnd())),
 	}
 	for _, s := range m.GetStatements() {
-		w.Statements = append(w.Statements, capability.Statement{SQL: text(s.GetSql()), Args: values(s.GetArgs())})
+		w.Statements = append(w.Statements, capability.Statement{SQL: text(s.GetSql()), Args: values(s.GetArgs()), Rows: s.GetRows()})
 	}
 	return w, nil
 }

@@ -20,7 +20,7 @@ func work() capability.Work {
 		Transaction: 7, ReadOnly: true, Isolation: capability.Serializable, End: capability.Commit,
 		Statements: []capability.Statement{
 			{SQL: "INSERT é", Args: []any{nil, false, true, int64(-1 << 63), "", "x", []byte{}, []byte{0, 255}, at}},
-			{SQL: "SELECT 1", Args: []any{}},
+			{SQL: "SELECT 1", Args: []any{}, Rows: true},
 		},
 	}
 }

@@ -67,6 +67,7 @@ type Statement struct {
 	unknownFields []byte
 	Sql           string   `protobuf:"bytes,1,opt,name=sql,proto3" json:"sql,omitempty"`
 	Args          []*Value `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"`
+	Rows          bool     `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"` // it returns rows
 }
 
 func (x *Statement) Reset() {
@@ -87,6 +88,13 @@ func (x *Statement) GetArgs() []*Value {
 		return x.Args
 	}
 	return nil
+}
+
+func (x *Statement) GetRows() bool {
+	if x != nil {
+		return x.Rows
+	}
+	return false
 }
 
 // Value has one field set. None is NULL.
@@ -382,6 +390,16 @@ func (m *Statement) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Rows {
+		i--
+		if m.Rows {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x18
 	}
 	if len(m.Args) > 0 {
 		for iNdEx := len(m.Args) - 1; iNdEx >= 0; iNdEx-- {
@@ -728,6 +746,9 @@ func (m *Statement) SizeVT() (n int) {
 			n += 1 + l + protobuf_go_lite.SizeOfVarint(uint64(l))
 		}
 	}
+	if m.Rows {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1060,6 +1081,18 @@ func (m *Statement) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 3:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Rows", wireType)
+			}
+			var v int
+			var _v uint64
+			_v, iNdEx, err = protobuf_go_lite.DecodeVarint(dAtA, iNdEx)
+			v = int(_v)
+			if err != nil {
+				return err
+			}
+			m.Rows = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protobuf_go_lite.Skip(dAtA[iNdEx:])

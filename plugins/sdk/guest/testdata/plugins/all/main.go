@@ -16,7 +16,7 @@ type loud struct{ host capability.Host }
 func (loud) Describe(context.Context) (exporter.Manifest, error) {
 	return exporter.Manifest{
 		Name: "all", Version: "1", MaxBatch: 10,
-		Capabilities: []capability.Name{capability.HTTPName, capability.LogName, capability.ClockName, capability.RandomName, capability.AppendName},
+		Capabilities: []capability.Name{capability.HTTPName, capability.LogName, capability.ClockName, capability.RandomName, capability.AppendName, capability.SQLName},
 		Hosts:        []string{"api.example.com"},
 	}, nil
 }
@@ -28,6 +28,9 @@ func (l loud) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.Item
 	l.host.Log.Write(capability.LevelInfo, "deliver")
 	random := make([]byte, 8)
 	if err := l.host.Random.Read(random); err != nil {
+		return nil, err
+	}
+	if _, err := l.host.SQL.Do(ctx, capability.Work{Statements: []capability.Statement{{SQL: "SELECT 1", Rows: true}}, End: capability.Rollback}); err != nil {
 		return nil, err
 	}
 	now := l.host.Clock.Now().Format(time.RFC3339Nano)
@@ -55,6 +58,6 @@ func (l loud) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.Item
 func (loud) Close(context.Context) error { return nil }
 
 var plugin = guest.Serve(func(h capability.Host) exporter.Exporter { return loud{h} },
-	guest.WithHTTP(), guest.WithLog(), guest.WithClock(), guest.WithRandom(), guest.WithAppend())
+	guest.WithHTTP(), guest.WithLog(), guest.WithClock(), guest.WithRandom(), guest.WithAppend(), guest.WithSQL())
 
 func main() { plugin.Main() }

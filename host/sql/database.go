@@ -1,0 +1,312 @@
+// Package sql is the sql capability: it holds the transactions in which a
+// plugin's statements run, on one database that the operator named. With the
+// storage adapters it is the only place that knows database drivers (Q28).
+//
+// A plugin may run any statement that the database lets its role run: give it a
+// role and a schema of its own.
+package sql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
+	"modernc.org/sqlite"
+
+	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/wire/sqlv1"
+)
+
+// kind is a database product.
+type kind string
+
+const (
+	kindMySQL    kind = "mysql"
+	kindPostgres kind = "postgres"
+	kindSQLite   kind = "sqlite"
+)
+
+// maxTransactions is how many transactions one call may have open.
+const maxTransactions = 4
+
+// Database runs the statements of one plugin. It is safe for concurrent use.
+type Database struct {
+	kind kind
+	pool *sql.DB
+}
+
+// Open reads a data source name, "mysql://user:password@host/db",
+// "postgres://…" or "sqlite:PATH", and opens a pool of at most conns
+// connections. Nothing is connected yet. An error never holds the name.
+func Open(dsn string, conns int) (*Database, error) {
+	d := &Database{}
+	var err error
+	switch {
+	case strings.HasPrefix(dsn, "mysql://"):
+		d.kind = kindMySQL
+		d.pool, err = openMySQL(dsn)
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
+		d.kind = kindPostgres
+		if d.pool, err = sql.Open("pgx", dsn); err != nil {
+			err = sdk.Invalid("dsn", "a URL that PostgreSQL's clients read")
+		}
+	case strings.HasPrefix(dsn, "sqlite:"):
+		d.kind = kindSQLite
+		d.pool, err = openSQLite(strings.TrimPrefix(dsn, "sqlite:"))
+	default:
+		err = sdk.Invalid("dsn", "mysql://…, postgres://… or sqlite:PATH")
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.pool.SetMaxOpenConns(conns)
+	d.pool.SetMaxIdleConns(conns)
+	d.pool.SetConnMaxIdleTime(5 * time.Minute)
+	d.pool.SetConnMaxLifetime(time.Hour)
+	return d, nil
+}
+
+// openMySQL turns the URL into the driver's settings. Times are UTC, a matched
+// row that an update leaves as it was counts as affected, and neither local
+// files nor several statements at once are possible.
+func openMySQL(dsn string) (*sql.DB, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || strings.Trim(u.Path, "/") == "" {
+		return nil, sdk.Invalid("dsn", "mysql://user:password@host:port/database")
+	}
+	c := mysql.NewConfig()
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
+	if u.Port() == "" {
+		c.Addr += ":3306"
+	}
+	for key, values := range u.Query() {
+		switch value := values[0]; key {
+		case "socket":
+			c.Net, c.Addr = "unix", value
+		case "tls":
+			c.TLSConfig = value
+		default:
+			return nil, sdk.Invalid("dsn", "no parameters but socket and tls")
+		}
+	}
+	c.ParseTime, c.Loc, c.ClientFoundRows = true, time.UTC, true
+	c.Timeout = 10 * time.Second
+	c.Logger = &mysql.NopLogger{}
+	c.Params = map[string]string{"time_zone": "'+00:00'", "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'"}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, sdk.Invalid("dsn", "settings that the MySQL driver takes")
+	}
+	return sql.OpenDB(connector), nil
+}
+
+func openSQLite(path string) (*sql.DB, error) {
+	if path == "" || strings.ContainsAny(path, "?#") {
+		return nil, sdk.Invalid("dsn", "sqlite: and the path of a file without ? and #")
+	}
+	pool, err := sql.Open("sqlite", path+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=foreign_keys(on)&_pragma=trusted_schema(off)")
+	if err != nil {
+		return nil, sdk.Invalid("dsn", "a path that SQLite opens")
+	}
+	return pool, nil
+}
+
+// limitAttached is SQLITE_LIMIT_ATTACHED: how many further files a statement
+// may open.
+const limitAttached = 7
+
+// Ping reports whether the database answers.
+func (d *Database) Ping(ctx context.Context) error {
+	if err := d.pool.PingContext(ctx); err != nil {
+		return d.classify(err)
+	}
+	return nil
+}
+
+// Close closes the pool.
+func (d *Database) Close() error { return d.pool.Close() }
+
+// Session is what one call of the plugin has open. See [Database.Begin].
+type Session struct {
+	d  *Database
+	mu sync.Mutex
+	// open by number; ended once no more may begin.
+	open  map[int64]*transaction
+	last  int64
+	ended bool
+}
+
+// transaction is one on a connection of its own. It is either in the session's
+// list or in the hands of one piece of work.
+type transaction struct {
+	conn *sql.Conn
+	tx   *sql.Tx
+}
+
+type sessionKey struct{ d *Database }
+
+// Begin returns a context for one call of the plugin. End has to be called when
+// the call is over, however it ended.
+func (d *Database) Begin(ctx context.Context) (context.Context, *Session) {
+	s := &Session{d: d, open: map[int64]*transaction{}}
+	return context.WithValue(ctx, sessionKey{d}, s), s
+}
+
+// End rolls back what the call left open, and lets nothing more begin.
+func (s *Session) End() {
+	s.mu.Lock()
+	s.ended = true
+	open := s.open
+	s.open = nil
+	s.mu.Unlock()
+	for _, t := range open {
+		t.close(t.tx.Rollback())
+	}
+}
+
+// close gives the connection back, or throws it away if the rollback failed.
+func (t *transaction) close(err error) {
+	if err != nil && !errors.Is(err, sql.ErrTxDone) {
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	_ = t.conn.Close()
+}
+
+// Do performs an encoded Work for the call whose context this is. It is the
+// handler of the capability: an error means that nothing was done.
+func (d *Database) Do(ctx context.Context, work []byte) ([]byte, error) {
+	s, ok := ctx.Value(sessionKey{d}).(*Session)
+	if !ok {
+		return nil, errors.New("no call of the plugin is running")
+	}
+	w, err := sqlv1.DecodeWork(work)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.do(ctx, w)
+	answer, encodeErr := sqlv1.EncodeDone(done, err)
+	if encodeErr == nil && len(answer) > sqlv1.MaxAnswer {
+		answer, encodeErr = sqlv1.EncodeDone(capability.Done{}, tooLarge()) // the rows were bounded one by one
+	}
+	return answer, encodeErr
+}
+
+func (s *Session) do(ctx context.Context, w capability.Work) (done capability.Done, err error) {
+	if err := check(w); err != nil {
+		s.abandon(w.Transaction)
+		return done, err
+	}
+	id, t, err := s.take(ctx, w)
+	if err != nil {
+		return done, err
+	}
+	done.Results, err = s.d.run(ctx, t.tx, w.Statements)
+	switch {
+	case err != nil:
+		t.close(t.tx.Rollback())
+		return capability.Done{}, err
+	case w.End == capability.Commit:
+		err := t.tx.Commit()
+		t.close(nil)
+		if err != nil {
+			return capability.Done{}, s.d.commitError(err)
+		}
+		return done, nil
+	case w.End == capability.Rollback:
+		t.close(t.tx.Rollback())
+		return done, nil
+	}
+	if !s.keep(id, t) {
+		t.close(t.tx.Rollback())
+		return capability.Done{}, &sdk.Error{Tag: sdk.TagUnavailable, Code: "timeout", Field: "transaction", Rule: "ends within the call that began it"}
+	}
+	done.Transaction = id
+	return done, nil
+}
+
+// abandon ends a transaction whose work was refused: after any error it is over.
+func (s *Session) abandon(id int64) {
+	s.mu.Lock()
+	t := s.open[id]
+	delete(s.open, id)
+	s.mu.Unlock()
+	if t != nil {
+		t.close(t.tx.Rollback())
+	}
+}
+
+// take returns the transaction of the work and takes it off the list: who does
+// not put it back has ended it.
+func (s *Session) take(ctx context.Context, w capability.Work) (int64, *transaction, error) {
+	s.mu.Lock()
+	if id := w.Transaction; id != 0 {
+		t := s.open[id]
+		delete(s.open, id)
+		s.mu.Unlock()
+		if t == nil {
+			return 0, nil, sdk.Invalid("transaction", "one that this call has open and that no other work is using")
+		}
+		return id, t, nil
+	}
+	switch {
+	case s.ended:
+		s.mu.Unlock()
+		return 0, nil, sdk.Invalid("transaction", "begins while the call runs")
+	case len(s.open) >= maxTransactions:
+		s.mu.Unlock()
+		return 0, nil, sdk.Invalid("transaction", fmt.Sprintf("at most %d open in one call", maxTransactions))
+	}
+	s.last++
+	id := s.last
+	s.mu.Unlock()
+	t, err := s.d.begin(ctx, w)
+	if err != nil {
+		return 0, nil, err
+	}
+	return id, t, nil
+}
+
+// keep puts an open transaction back; false if the call has ended meanwhile.
+func (s *Session) keep(id int64, t *transaction) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.open[id] = t
+	return true
+}
+
+func (d *Database) begin(ctx context.Context, w capability.Work) (*transaction, error) {
+	conn, err := d.pool.Conn(ctx)
+	if err != nil {
+		return nil, d.classify(err)
+	}
+	opts := &sql.TxOptions{ReadOnly: w.ReadOnly}
+	if d.kind != kindSQLite { // which has one isolation, the strictest
+		opts.Isolation = map[capability.Isolation]sql.IsolationLevel{
+			capability.ReadCommitted: sql.LevelReadCommitted, capability.RepeatableRead: sql.LevelRepeatableRead,
+			capability.Serializable: sql.LevelSerializable,
+		}[w.Isolation]
+	} else if _, err := sqlite.Limit(conn, limitAttached, 0); err != nil {
+		_ = conn.Close()
+		return nil, d.classify(err)
+	}
+	tx, err := conn.BeginTx(ctx, opts)
+	if err != nil {
+		_ = conn.Close()
+		return nil, d.classify(err)
+	}
+	return &transaction{conn: conn, tx: tx}, nil
+}
