@@ -243,8 +243,8 @@ func (r *rig) auditSecret() {
 			return err
 		}
 		files++
-		if bytes.Contains(content, []byte(canary)) || bytes.Contains(content, []byte(canary[8:24])) {
-			r.t.Errorf("%s holds the API key", filepath.Base(path))
+		if bytes.Contains(content, []byte(canary)) || bytes.Contains(content, []byte(canary[8:24])) || bytes.Contains(content, []byte(hookSecret)) {
+			r.t.Errorf("%s holds a secret", filepath.Base(path))
 		}
 		if bytes.Contains(content, []byte("Unsolicited response")) {
 			// Go's HTTP client quotes what a server sends unasked, which may be

@@ -64,7 +64,7 @@ func (e event) body() map[string]any {
 		b = map[string]any{"id": e.id, "tenant": e.tenant(), "feature": e.feature, "quantity": e.quantity}
 	}
 	if !e.at.IsZero() {
-		b["time"] = e.at.UTC().Format(time.RFC3339Nano)
+		b["time"] = e.at.Format(time.RFC3339Nano)
 	}
 	return b
 }

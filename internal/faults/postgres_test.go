@@ -46,10 +46,10 @@ func newProxied(t *testing.T, s settings) *bed {
 }
 
 // newOwn is newProxied on a server of the test's own.
-func newOwn(t *testing.T, s settings, c *pgtest.Cluster) *bed {
+func newOwn(t *testing.T, s settings, c *pgtest.Cluster, change ...func(*stripedouble.Config)) *bed {
 	t.Helper()
 	dsn := c.DSN() + "&fencepost_schema=" + schemaName
-	b := &bed{rig: newBareRig(t, s), dsn: dsn, schema: schemaName, proxy: pgtest.NewProxy(t, dsn)}
+	b := &bed{rig: newBareRig(t, s, change...), dsn: dsn, schema: schemaName, proxy: pgtest.NewProxy(t, dsn)}
 	b.program = shipped
 	b.use(b.proxy.DSN())
 	return b

@@ -22,6 +22,10 @@ const (
 	// canary is that key. It must be seen by the provider and by nobody else.
 	canary = "sk_test_c4n4ryMustNeverBeSeen0123456789"
 
+	// hookVar names the secret that messages are signed with.
+	hookVar    = "FENCEPOST_TEST_STRIPE_HOOK"
+	hookSecret = "whsec_c4n4ryOfTheWebhook0123456789"
+
 	account = "acct_faults"
 	tenant  = "acme"
 )
@@ -35,12 +39,14 @@ type settings struct {
 	record                                 string // limits.record_timeout
 	more                                   string // YAML beside all of this
 	mapping                                int    // version of the mapping
+	horizon                                string // outbox.horizon
+	webhook                                bool   // the exporter takes messages
 }
 
 func defaults() settings {
 	return settings{
 		mapping: 1, page: 50, attempts: 20, rate: 1000, concurrency: 8, mode: "test",
-		record: "15s", lease: "10s", base: "50ms", cap: "200ms", rateLimitDelay: "100ms",
+		record: "15s", horizon: "23h", lease: "10s", base: "50ms", cap: "200ms", rateLimitDelay: "100ms",
 	}
 }
 
@@ -62,6 +68,8 @@ type rig struct {
 	// a state_dir of its own. Without it they are two hosts in one process.
 	separate bool
 	second   *server
+	// skew is how far the clocks of hosts are off that are started next, see skewed.
+	skew time.Duration
 
 	mu sync.Mutex
 	// sent is every event that some call carried, acked those of which a call
@@ -125,18 +133,22 @@ func exporterYAML(name, account string, d *stripedouble.Server, s settings) stri
 	if s.baseURL != "" {
 		url = s.baseURL
 	}
+	secrets := "api_key: env:" + keyVar
+	if s.webhook {
+		secrets += ", webhook_secret: env:" + hookVar
+	}
 	return fmt.Sprintf(`  - name: %s
     plugin: builtin:stripe
     account: %s
     mode: %s
-    secrets: {api_key: env:%s}
+    secrets: {%s}
     base_url: %q
     ca_file: %q
     allow_private: ["127.0.0.0/8"]
     rate: %d
     concurrency: %d
     mapping: {version: %[9]d, features: {tokens: {event_name: llm_tokens, release: "%[9]d"}, context_tokens: {event_name: llm_context_tokens}, generated_tokens: {event_name: llm_generated_tokens}}}
-`, name, account, s.mode, keyVar, url, d.CAFile(), s.rate, s.concurrency, s.mapping)
+`, name, account, s.mode, secrets, url, d.CAFile(), s.rate, s.concurrency, s.mapping)
 }
 
 // configure writes the configuration file.
@@ -159,9 +171,9 @@ meters:
   - {feature: context_tokens, event_type: llm.completion, aggregation: sum, value: $.context}
   - {feature: generated_tokens, event_type: llm.completion, aggregation: sum, value: $.generated}
 limits: {record_timeout: %s}
-outbox: {tick: 20ms, page: %d, lease: %s, base: %s, cap: %s, attempts: %d, rate_limit_delay: %s}
+outbox: {tick: 20ms, page: %d, lease: %s, base: %s, cap: %s, attempts: %d, rate_limit_delay: %s, horizon: %s}
 exporters:
-%s%s`, s.more, r.storage, filepath.Join(r.dir, state), s.record, s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay,
+%s%s`, s.more, r.storage, filepath.Join(r.dir, state), s.record, s.page, s.lease, s.base, s.cap, s.attempts, s.rateLimitDelay, s.horizon,
 		exporterYAML("stripe", account, r.double, s), s.extra)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)

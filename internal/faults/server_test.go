@@ -79,7 +79,7 @@ func (r *rig) launchAs(rules, program string, args ...string) *server {
 }
 
 func (r *rig) env() []string {
-	return append(os.Environ(), keyVar+"="+r.key)
+	return append(os.Environ(), keyVar+"="+r.key, hookVar+"="+hookSecret, skewVar+"="+r.skew.String())
 }
 
 // tail is the end of a file, for a failing test's output.
