@@ -89,7 +89,7 @@ func (c *inProcess) Close(context.Context) error {
 	return nil
 }
 
-func open(t *testing.T, c carrier.Caller) *remote.Adapter {
+func open(t testing.TB, c carrier.Caller) *remote.Adapter {
 	t.Helper()
 	a, err := remote.Open(t.Context(), remote.Config{Caller: c, Plugin: "test", Opening: storage.Opening{DSN: "a store"}})
 	if err != nil {
