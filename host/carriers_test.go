@@ -58,6 +58,11 @@ func install(t *testing.T, file string, content []byte, change func(*grant.Locke
 	if err != nil {
 		t.Fatal(err)
 	}
+	if grant.IsModule(content) {
+		if content, err = grant.EmbedManifest(content, m); err != nil {
+			t.Fatal(err)
+		}
+	}
 	sum := sha256.Sum256(content)
 	locked := grant.Locked{
 		Name: m.Name, Version: m.Version, Kind: m.Kind, File: file, SHA256: hex.EncodeToString(sum[:]), Isolation: grant.Worker,
@@ -152,7 +157,7 @@ func TestInstalledPluginIsChecked(t *testing.T) {
 		after  func(dir string) error
 		want   string
 	}{
-		"digest":        {after: func(dir string) error { return os.WriteFile(filepath.Join(dir, "stripe.wasm"), append(wasm, 0), 0o600) }, want: "checksum_mismatch"},
+		"digest":        {after: func(dir string) error { return os.WriteFile(filepath.Join(dir, "stripe.wasm"), wasm, 0o600) }, want: "checksum_mismatch"},
 		"disabled":      {change: func(l *grant.Locked) { l.Disabled = true }, want: "plugin_disabled"},
 		"capability":    {change: func(l *grant.Locked) { l.Capabilities = nil }, want: "not_granted"},
 		"host":          {change: func(l *grant.Locked) { l.Hosts = nil }, want: "not_granted"},

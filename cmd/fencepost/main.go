@@ -103,7 +103,7 @@ func newRoot(s streams) *cobra.Command {
 	root.AddCommand(
 		serveCommand(a), demoCommand(a), recordCommand(a), correctCommand(a), usageCommand(a), outboxCommand(a), recoverCommand(a), reconcileCommand(a),
 		eventsCommand(a), subscriptionsCommand(a), migrateCommand(a), stripeDoubleCommand(a), replayCommand(a), retentionCommand(a), storageCommand(a), pluginCommand(a),
-		versionCommand(a), exitCodesTopic(),
+		versionCommand(a), pluginWorkerCommand(), exitCodesTopic(),
 	)
 	finishTree(root)
 	return root

@@ -70,7 +70,7 @@ func hostConfig(cfg config.Config, logger *slog.Logger, deliver bool) host.Confi
 	}
 	return host.Config{
 		Settings: cfg, Builtins: builtins(lockWait), WithoutDelivery: !deliver,
-		Version: programVersion(), Getenv: os.LookupEnv, Logger: logger,
+		Version: programVersion(), Getenv: os.LookupEnv, Logger: logger, Worker: []string{workerCommandName},
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *child) load(ctx context.Context, message []byte) error {
 	}
 	c.module, err = wasm.Open(ctx, wasm.Config{
 		Name: l.Name, Version: l.Version, Module: module, Declared: l.Declared, Granted: l.Granted, InertFiles: l.InertFiles,
-		Host: wasm.Host{HTTPSend: through(capability.HTTPName), Log: logThrough}, Setup: l.Setup, Limits: l.Limits, CacheDir: l.CacheDir,
+		Host: wasm.Host{HTTPSend: through(capability.HTTPName), AppendSend: through(capability.AppendName), SQLDo: through(capability.SQLName), Log: logThrough}, Setup: l.Setup, Limits: l.Limits, CacheDir: l.CacheDir,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
