@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/services.sh
 . scripts/services.sh
+scripts/build-sdk-samples.sh || echo "bench: without some of the samples" >&2
 start_services # with fsync: durability is part of what is measured
 
 dir=''

@@ -1,7 +1,10 @@
 package meterline
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +98,12 @@ func duplicate(item *exporter.Item, body []byte, o *exporter.ItemOutcome) {
 // textAt returns the string below these keys of a JSON document.
 func textAt(body []byte, keys ...string) (string, bool) {
 	var at any
-	if json.Unmarshal(body, &at) != nil {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber() // a number out of range is no reason to mistrust the rest
+	if err := d.Decode(&at); err != nil {
+		return "", false
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return "", false
 	}
 	for _, k := range keys {
