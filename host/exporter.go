@@ -19,6 +19,7 @@ import (
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/grant"
+	"github.com/fencepost/fencepost/host/journal"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
@@ -36,7 +37,8 @@ type exporterRuntime struct {
 	image *process.Image
 	// grade is who vouches for what the plugin sent.
 	grade func() outbox.Grade
-	http  *egress.Client
+	http  *egress.Client // nil: it does not ask for http
+	file  *journal.File  // nil: it does not ask for append
 	host  *Host
 	// messages is held while what one message says is stored.
 	messages sync.Mutex
@@ -63,7 +65,7 @@ func (h *Host) loadExporter(ctx context.Context, e config.Exporter, field string
 
 // capabilities are what a builtin exporter is granted: the operator who names
 // it grants what it needs and nothing else exists to grant.
-var exporterCapabilities = []capability.Name{capability.HTTPName, capability.LogName}
+var exporterCapabilities = []capability.Name{capability.HTTPName, capability.LogName, capability.AppendName}
 
 func (x *exporterRuntime) open(ctx context.Context, conf exporter.Configuration) error {
 	configure := carrier.SetupCall{Method: uint32(wirev1.MethodConfigure), Request: wirev1.EncodeConfiguration(conf)}
@@ -85,7 +87,10 @@ func (x *exporterRuntime) describe(ctx context.Context) error {
 	}
 	x.manifest.Rate = smaller(x.manifest.Rate, x.settings.Rate)
 	x.manifest.Concurrency = smaller(x.manifest.Concurrency, x.settings.Concurrency)
-	if err := x.checkMapping(); err != nil {
+	if h := time.Duration(x.settings.Horizon); h > 0 && (x.manifest.IdentifierHorizon == 0 || h < x.manifest.IdentifierHorizon) {
+		x.manifest.IdentifierHorizon = h
+	}
+	if err := errors.Join(x.checkMapping(), x.checkWindows()); err != nil {
 		return err
 	}
 	if x.host.cfg.WithoutDelivery {
@@ -98,7 +103,7 @@ func (x *exporterRuntime) describe(ctx context.Context) error {
 	if err := grant.Check(x.manifest, g); err != nil {
 		return fmt.Errorf("grants: %w", err)
 	}
-	return x.openEgress(g)
+	return x.openWays(ctx, g)
 }
 
 // checkMapping refuses a mapping without what the provider needs: a misspelt
@@ -248,16 +253,12 @@ func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, dea
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	d := exporter.Delivery{Deadline: deadline, Items: make([]exporter.Item, len(items))}
-	covered := make([]egress.CallItem, len(items))
 	for i, it := range items {
 		d.Items[i] = it.Item
-		covered[i] = egress.CallItem{
-			ID: it.ID, Identifier: it.Covers, SerialKey: it.SerialKey, Key: egress.KeyOf(x.manifest.Records, it.Item),
-		}
 	}
-	ctx, call := x.http.Begin(ctx, covered)
+	ctx, exchanges := x.witness(ctx, items)
 	answer, err := x.call(ctx, wirev1.MethodDeliver, wirev1.EncodeDelivery(d))
-	report := outbox.Report{Called: entered(err), Exchanges: call.Exchanges(), Grade: x.grade(), Err: err}
+	report := outbox.Report{Called: entered(err), Exchanges: exchanges(), Grade: x.grade(), Err: err}
 	if err != nil {
 		return report
 	}
@@ -284,6 +285,9 @@ func (x *exporterRuntime) close(ctx context.Context) error {
 	}
 	if x.http != nil {
 		errs = append(errs, x.http.Close())
+	}
+	if x.file != nil {
+		errs = append(errs, x.file.Close())
 	}
 	return errors.Join(errs...)
 }

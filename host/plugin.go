@@ -165,7 +165,7 @@ func (x *exporterRuntime) carry(ctx context.Context, setup []carrier.SetupCall) 
 }
 
 func (x *exporterRuntime) carrierOf(ctx context.Context, p plugin, setup []carrier.SetupCall) (carrier.Caller, error) {
-	acts := carrier.Host{HTTPSend: x.send, Now: x.host.cfg.Now}
+	acts := carrier.Host{HTTPSend: x.send, AppendSend: x.append, Now: x.host.cfg.Now}
 	name, logger := x.settings.Name, x.host.cfg.Logger
 	started := func() { x.host.metrics.PluginStarted(name) }
 	x.grade = func() outbox.Grade { return outbox.GradeHost }

@@ -15,8 +15,13 @@ import (
 
 	"github.com/fencepost/fencepost/host"
 	"github.com/fencepost/fencepost/host/config"
+	"github.com/fencepost/fencepost/plugins/exporters/awsmarketplace"
+	"github.com/fencepost/fencepost/plugins/exporters/cloudevents"
+	"github.com/fencepost/fencepost/plugins/exporters/ndjson"
 	"github.com/fencepost/fencepost/plugins/exporters/stripe/module"
+	"github.com/fencepost/fencepost/plugins/exporters/webhook"
 	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"github.com/fencepost/fencepost/plugins/storage/sqlite"
 )
@@ -37,6 +42,9 @@ func builtins(lockWait time.Duration) host.Builtins {
 			"postgres": openPostgres,
 		},
 		Exporters: map[string]func() ([]byte, error){"stripe": module.Bytes},
+		Linked: map[string]exporter.New{
+			"webhook": webhook.New, "cloudevents": cloudevents.New, "ndjson": ndjson.New, "aws-marketplace": awsmarketplace.New,
+		},
 	}
 }
 

@@ -69,8 +69,13 @@ type Exporter struct {
 	Trust       string `yaml:"trust"` // "" or outcomes
 	// Isolation is where the plugin runs: inproc or worker for a module, process
 	// for a program. Empty: as plugins.lock says; a builtin module inproc.
-	Isolation string         `yaml:"isolation"`
-	Settings  map[string]any `yaml:"settings"`
+	Isolation string `yaml:"isolation"`
+	// Horizon is how long the provider recognises a repeated identifier, where
+	// that is less than the plugin says. Zero: as the plugin says.
+	Horizon Duration `yaml:"horizon"`
+	// File is what a plugin with the capability append appends to.
+	File     string         `yaml:"file"`
+	Settings map[string]any `yaml:"settings"`
 }
 
 // Mapping says how each feature is expressed at the provider.
@@ -326,6 +331,8 @@ func (e Exporter) validate(path string) error {
 		return sdk.Invalid(path+".isolation", "absent, inproc, worker or process")
 	case e.Rate < 0:
 		return sdk.Invalid(path+".rate", "not negative")
+	case e.Horizon != 0 && time.Duration(e.Horizon) < time.Second:
+		return sdk.Invalid(path+".horizon", "at least 1s")
 	case e.Concurrency < 0:
 		return sdk.Invalid(path+".concurrency", "not negative")
 	}
