@@ -164,24 +164,6 @@ func newOwner() string {
 	return hex.EncodeToString(b[:])
 }
 
-func (h *Host) openStore(ctx context.Context) error {
-	if h.store != nil {
-		return nil
-	}
-	ref := h.cfg.Settings.Storage.Plugin
-	name, isBuiltin := strings.CutPrefix(ref, "builtin:")
-	open := h.cfg.Builtins.Storage[name]
-	if !isBuiltin || open == nil {
-		return unknownPlugin("storage.plugin", "one of", slices.Collect(maps.Keys(h.cfg.Builtins.Storage)))
-	}
-	st, err := open(ctx, h.cfg.Settings.Storage.DSN, h.cfg.Logger)
-	if err != nil {
-		return fmt.Errorf("open storage: %w", err)
-	}
-	h.store, h.ownsStore = st, true
-	return nil
-}
-
 func unknownPlugin(field, rule string, known []string) error {
 	names := make([]string, 0, len(known))
 	for _, n := range known {

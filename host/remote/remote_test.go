@@ -225,15 +225,19 @@ func TestDescriptionIsChecked(t *testing.T) {
 		change func(d *storagev1.Description)
 		ok     bool
 	}{
-		"as it is":              {func(*storagev1.Description) {}, true},
-		"no name":               {func(d *storagev1.Description) { d.Manifest.Name = "" }, false},
-		"a long name":           {func(d *storagev1.Description) { d.Manifest.Name = strings.Repeat("n", 600) }, false},
-		"a capability twice":    {func(d *storagev1.Description) { d.Manifest.Capabilities = append(d.Manifest.Capabilities, storage.Retention) }, false},
-		"of a later version":    {func(d *storagev1.Description) { d.Manifest.Capabilities = append(d.Manifest.Capabilities, "teleport") }, true},
-		"without its operation": {func(d *storagev1.Description) { d.Manifest.Capabilities = append(d.Manifest.Capabilities, storage.Counters) }, false},
-		"an operation twice":    {func(d *storagev1.Description) { d.Operations = append(d.Operations, d.Operations[0]) }, false},
-		"a later operation":     {func(d *storagev1.Description) { d.Operations = append(d.Operations, 9999) }, true},
-		"a number too large":    {func(d *storagev1.Description) { d.Operations = append(d.Operations, 1<<40) }, false},
+		"as it is":    {func(*storagev1.Description) {}, true},
+		"no name":     {func(d *storagev1.Description) { d.Manifest.Name = "" }, false},
+		"a long name": {func(d *storagev1.Description) { d.Manifest.Name = strings.Repeat("n", 600) }, false},
+		"a capability twice": {func(d *storagev1.Description) {
+			d.Manifest.Capabilities = append(d.Manifest.Capabilities, storage.Retention)
+		}, false},
+		"of a later version": {func(d *storagev1.Description) { d.Manifest.Capabilities = append(d.Manifest.Capabilities, "teleport") }, true},
+		"without its operation": {func(d *storagev1.Description) {
+			d.Manifest.Capabilities = append(d.Manifest.Capabilities, storage.Counters)
+		}, false},
+		"an operation twice": {func(d *storagev1.Description) { d.Operations = append(d.Operations, d.Operations[0]) }, false},
+		"a later operation":  {func(d *storagev1.Description) { d.Operations = append(d.Operations, 9999) }, true},
+		"a number too large": {func(d *storagev1.Description) { d.Operations = append(d.Operations, 1<<40) }, false},
 	} {
 		d := good
 		d.Manifest.Capabilities = slices.Clone(good.Manifest.Capabilities)
