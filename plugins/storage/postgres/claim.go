@@ -44,23 +44,24 @@ func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (claim st
 	if len(routes) == 0 {
 		return claim, nil
 	}
-	known := a.hints.get(routes, time.Now()) //nolint:forbidigo // how long a hint is believed; decides nothing
 	var cl *claimer
-	others := int(a.hints.claiming.Add(int64(req.Limit))) - req.Limit
-	defer a.hints.claiming.Add(-int64(req.Limit))
 	attempt := func(ctx context.Context, t *tx) error {
-		cl = &claimer{t: t, req: req, routes: routes, start: known, serial: known.serial, others: others}
-		return cl.run(ctx)
+		known := a.hints.get(routes, time.Now()) //nolint:forbidigo // how long a hint is believed; decides nothing
+		cl = &claimer{t: t, req: req, routes: routes, start: known, serial: known.serial}
+		err := cl.run(ctx)
+		if err != nil {
+			a.hints.forget() // what it told may hide what it lets go
+		}
+		return err
 	}
 	w := writing{pool: deliveryPool, settings: qOutboxPlanner}
 	err = a.run.write(ctx, op, w, attempt)
 	if errors.Is(err, errSerial) {
 		a.hints.setSerial(routes)
-		known.serial = true
 		err = a.run.write(ctx, op, w, attempt)
 	}
 	if err != nil {
-		a.hints.forget() // it may hide what this claim let go
+		a.hints.forget() // as above: its commit failed
 		return storage.Claim{}, err
 	}
 	return cl.claim, nil
@@ -91,12 +92,13 @@ type claimer struct {
 	routes []int64 // each once
 	start  hint
 	serial bool // the lock of serial keys is held
-	others int  // how many items other claims of this process are about to take
 
 	claim   storage.Claim
 	due     []position // of the items of the claim, in the order in which they were taken
 	found   hint
 	skipped int
+	endTurn func() // see hints.turn; nil before
+	alone   bool
 	// dependsOn are the items that those of the claim depend on.
 	dependsOn []int64
 }
@@ -115,8 +117,7 @@ func (cl *claimer) run(ctx context.Context) error {
 			return err
 		}
 	}
-	// Now and not after the commit: others need not walk what this one holds.
-	cl.t.a.hints.put(cl.routes, cl.start, cl.found)
+	cl.tell(cl.found)
 	if err := cl.mappings(ctx); err != nil {
 		return err
 	}
@@ -128,6 +129,10 @@ func (cl *claimer) run(ctx context.Context) error {
 	}
 	return cl.t.last(qClaimRaise, incarnationInto(&cl.claim.Incarnation))
 }
+
+// tell notes how far this claim has got: now and not after its commit, since
+// others need not walk what it holds.
+func (cl *claimer) tell(found hint) { cl.t.a.hints.put(cl.routes, cl.start, found) }
 
 // room is how many items the claim may still move.
 func (cl *claimer) room() int {
@@ -160,6 +165,12 @@ func (cl *claimer) expired(ctx context.Context) error {
 // pending takes due items, oldest due time first across the routes. Where the
 // hint leads to too few, it looks again from the beginning.
 func (cl *claimer) pending(ctx context.Context) error {
+	hints := &cl.t.a.hints
+	cl.endTurn, cl.alone = hints.turn(ctx, cl.routes)
+	defer cl.endTurn()
+	if now := hints.get(cl.routes, time.Now()); now.until.Equal(cl.start.until) { //nolint:forbidigo // as in Claim
+		cl.start.pending = now.pending
+	}
 	if cl.start.pending != (position{}) {
 		if err := cl.pendingFrom(ctx, cl.start.pending); err != nil || cl.room() == 0 {
 			return err
@@ -188,7 +199,10 @@ func (cl *claimer) sort() {
 func (cl *claimer) pendingFrom(ctx context.Context, at position) error {
 	for cl.room() > 0 && cl.skipped < maxSkipped {
 		room := cl.room()
-		window := room + min(cl.others, 2*room) + 100 // others may hold what comes first
+		window := room + 100 // others may hold what comes first
+		if !cl.alone {
+			window += room
+		}
 		p, err := cl.page(ctx, qClaimPending, at, window, room)
 		if err != nil {
 			return err
@@ -213,12 +227,16 @@ type page struct {
 	// next is where to go on: after the last that moved if the statement had
 	// its fill, after all that it saw if not.
 	next position
+	// aim is the last that moves if nobody holds anything; zero if there are
+	// too few.
+	aim position
 }
 
 // page runs a statement that looks at a window of candidates and moves at most
 // take of them.
 func (cl *claimer) page(ctx context.Context, q query, at position, window, take int) (p page, err error) {
 	var r claimRow
+	var last position
 	dest := r.dest(&p)
 	err = cl.t.each(ctx, q, func(rows pgx.Rows) error {
 		r = claimRow{} // at the same place: dest stays
@@ -228,11 +246,19 @@ func (cl *claimer) page(ctx context.Context, q query, at position, window, take 
 		if r.it.ItemID == 0 { // nothing moved
 			return nil
 		}
-		p.moved++
+		if p.moved++; p.moved == 1 && cl.endTurn != nil {
+			if p.aim != (position{}) {
+				cl.tell(hint{pending: p.aim})
+			}
+			cl.endTurn()
+		}
+		if at := (position{r.at, r.it.ItemID}); last.compare(at) < 0 {
+			last = at
+		}
 		return cl.take(&r)
 	}, cl.routes, at.time(), at.item, window, take, cl.req.Owner, cl.req.Lease, cl.req.Horizon, optTime(cl.req.TrustedSince))
 	if p.moved == take {
-		p.next = position{r.at, r.it.ItemID}
+		p.next = last
 	} else {
 		cl.skipped += p.held
 	}
@@ -304,6 +330,8 @@ func (r *claimRow) dest(p *page) []any {
 		&p.seen, &p.held,
 		utcInto{&p.next.at},
 		intInto(&p.next.item),
+		utcInto{&p.aim.at},
+		intInto(&p.aim.item),
 		utcInto{&r.at},
 		textInto(&r.code), intInto(&it.ItemID), intInto(&it.RouteID), sameInto(&it.SerialKey),
 		countInto{&it.Attempts},

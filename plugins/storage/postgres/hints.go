@@ -2,9 +2,9 @@ package postgres
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -39,9 +39,6 @@ const hintLife = time.Second
 // old snapshot is open nothing can remove them. A hint only says where to look
 // first. The zero value knows nothing. Safe for concurrent use.
 type hints struct {
-	// claiming is how many items the claims that are under way ask for.
-	claiming atomic.Int64
-
 	mu     sync.Mutex
 	routes map[string]*hint
 }
@@ -54,6 +51,8 @@ type hint struct {
 	leased time.Time
 	// serial: some of their items have serial keys.
 	serial bool
+	// walking holds an element while a claim walks the index.
+	walking chan struct{}
 }
 
 func routesKey(routes []int64) string { return fmt.Sprint(routes) }
@@ -64,7 +63,7 @@ func (h *hints) get(routes []int64, now time.Time) hint {
 	defer h.mu.Unlock()
 	k := h.entry(routes)
 	if !now.Before(k.until) {
-		*k = hint{until: now.Add(hintLife), serial: k.serial}
+		*k = hint{until: now.Add(hintLife), serial: k.serial, walking: k.walking}
 	}
 	return *k
 }
@@ -117,4 +116,31 @@ func (h *hints) forget() {
 	for _, k := range h.routes {
 		k.until = time.Time{}
 	}
+}
+
+// turnWait bounds how long a claim waits for another of this process. To take
+// turns saves work, nothing depends on it.
+const turnWait = 250 * time.Millisecond
+
+// turn waits until no other claim of these routes walks the index, and answers
+// what ends this one's turn; alone is false if it did not get one. Two that walk
+// at once see the same rows, and the second passes over all that the first one
+// locks.
+func (h *hints) turn(ctx context.Context, routes []int64) (end func(), alone bool) {
+	h.mu.Lock()
+	k := h.entry(routes)
+	if k.walking == nil {
+		k.walking = make(chan struct{}, 1)
+	}
+	walking := k.walking
+	h.mu.Unlock()
+	patience := time.NewTimer(turnWait)
+	defer patience.Stop()
+	select {
+	case walking <- struct{}{}:
+		return sync.OnceFunc(func() { <-walking }), true
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return func() {}, false
 }

@@ -235,8 +235,9 @@ func (c *attemptColumns) add(item int64, at *storage.Attempt, fenced bool) {
 
 func (c *attemptColumns) args() []any {
 	return []any{
-		c.item, c.token, c.owner, c.started, c.finished, c.hostClass, c.outcome, c.evidence,
-		c.status, c.requestID, c.code, c.message, c.decided, c.fenced,
+		c.item, c.token, c.owner, column(c.started), column(c.finished), column(c.hostClass),
+		column(c.outcome), column(c.evidence), column(c.status), column(c.requestID), column(c.code),
+		column(c.message), column(c.decided), column(c.fenced),
 	}
 }
 

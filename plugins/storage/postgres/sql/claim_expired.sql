@@ -63,6 +63,8 @@ counted AS (
 SELECT t.now, (SELECT count(*) FROM seen), (SELECT count(*) FROM seen WHERE held),
        (SELECT at FROM seen ORDER BY at DESC, item DESC LIMIT 1),
        (SELECT item FROM seen ORDER BY at DESC, item DESC LIMIT 1),
+       (SELECT at FROM seen WHERE NOT held OFFSET $5::integer - 1 LIMIT 1),
+       (SELECT item FROM seen WHERE NOT held OFFSET $5::integer - 1 LIMIT 1),
        g.at, g.code, g.item, g.route, g.serial_key, g.attempts, g.attempt_budget, g.unresolved,
        g.first_attempt_at, g.lease_token, g.method, g.depends_on,
        g.tenant_key, g.subject_kind, g.subject_ref, g.exporter, g.destination_account, g.mode,
@@ -76,4 +78,3 @@ LEFT JOIN (
          i.mapping_version, i.digest, i.customer, i.payload, i.event_seq, i.depends_on
   FROM moved AS m JOIN {schema}.fencepost_outbox_items AS i ON i.item = ANY (ARRAY[m.item])) AS g ON true
 LEFT JOIN {schema}.fencepost_events AS e ON e.seq = ANY (ARRAY[g.event_seq])
-ORDER BY g.at, g.item
