@@ -18,7 +18,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -56,9 +57,7 @@ func Open(dsn string, conns int) (*Database, error) {
 		d.pool, err = openMySQL(dsn)
 	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
 		d.kind = kindPostgres
-		if d.pool, err = sql.Open("pgx", dsn); err != nil {
-			err = sdk.Invalid("dsn", "a URL that PostgreSQL's clients read")
-		}
+		d.pool, err = openPostgres(dsn)
 	case strings.HasPrefix(dsn, "sqlite:"):
 		d.kind = kindSQLite
 		d.pool, err = openSQLite(strings.TrimPrefix(dsn, "sqlite:"))
@@ -109,6 +108,15 @@ func openMySQL(dsn string) (*sql.DB, error) {
 		return nil, sdk.Invalid("dsn", "settings that the MySQL driver takes")
 	}
 	return sql.OpenDB(connector), nil
+}
+
+func openPostgres(dsn string) (*sql.DB, error) {
+	c, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, sdk.Invalid("dsn", "a URL that PostgreSQL's clients read")
+	}
+	c.RuntimeParams["timezone"] = "UTC"
+	return stdlib.OpenDB(*c), nil
 }
 
 func openSQLite(path string) (*sql.DB, error) {

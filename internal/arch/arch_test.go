@@ -22,6 +22,8 @@ type room struct {
 	never []string
 	env   []string
 	tags  string
+	// but is a folder below dir with a room of its own.
+	but string
 }
 
 const (
@@ -34,6 +36,7 @@ const (
 	wazero     = "github.com/tetratelabs/wazero"
 	sqlite     = "zombiezen.com/go/sqlite"
 	pgx        = "github.com/jackc"
+	mysql      = "github.com/go-sql-driver/mysql"
 )
 
 var (
@@ -66,7 +69,8 @@ func rooms() []room {
 		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}, env: wasip1},
 		{dir: "plugins/exporters/webhook", only: []string{sdk, decimal, wire}, env: wasip1},
 		{dir: "plugins/exporters/cloudevents", only: []string{sdk, decimal, wire}, env: wasip1},
-		{dir: "host", never: []string{sqlite, "modernc.org", pgx, stripeGo, internal, module + "/cmd", module + "/plugins/storage", module + "/plugins/exporters"}},
+		{dir: "host", but: "host/sql", never: []string{sqlite, mysql, "modernc.org", pgx, stripeGo, internal, module + "/cmd", module + "/plugins/storage", module + "/plugins/exporters"}},
+		{dir: "host/sql", only: append([]string{sdk, decimal, wire, pgx, mysql, "filippo.io/edwards25519", "golang.org/x/sync", "golang.org/x/text"}, sqliteStack...)},
 		{dir: "host/carrier", never: []string{module + "/engine", internal}},
 		{dir: "outpost", never: append([]string{module + "/host", internal}, sqlite, pgx, wazero, stripeGo)},
 		// Test support stands on the standard library where it can: what it
@@ -107,9 +111,11 @@ func TestOneRoomPerTechnology(t *testing.T) {
 	homes := map[string][]string{
 		wazero:                           {module + "/host/carrier/wasm"},
 		sqlite:                           {module + "/plugins/storage/sqlite", module + "/examples"}, // an embedder's own transaction
+		"modernc.org/sqlite":             {module + "/host/sql"},
+		mysql:                            {module + "/host/sql"},
 		stripeGo:                         {module + "/plugins/exporters/stripe"},
 		"github.com/hashicorp/go-plugin": {module + "/host/carrier/process", module + "/plugins/sdk/guest"},
-		pgx:                              {module + "/plugins/storage/postgres", module + "/internal/pgtest", module + "/examples"},
+		pgx:                              {module + "/plugins/storage/postgres", module + "/host/sql", module + "/internal/pgtest", module + "/examples"},
 		"github.com/redis/go-redis":      {module + "/outpost"},
 		"github.com/spf13/cobra":         {module + "/cmd"},
 		"github.com/vbauerster/mpb":      {module + "/cmd"},
@@ -143,7 +149,13 @@ func TestClosureSeesThroughOthers(t *testing.T) {
 
 func closure(t *testing.T, r room) []string {
 	t.Helper()
-	return list(t, r, "{{if not .Standard}}{{.ImportPath}}{{end}}", "-deps", "./"+r.dir+"/...")
+	packages := []string{"./" + r.dir + "/..."}
+	if r.but != "" {
+		packages = slices.DeleteFunc(list(t, r, "{{.ImportPath}}", packages...), func(p string) bool {
+			return within(p, []string{module + "/" + r.but})
+		})
+	}
+	return list(t, r, "{{if not .Standard}}{{.ImportPath}}{{end}}", append([]string{"-deps"}, packages...)...)
 }
 
 func list(t *testing.T, r room, format string, args ...string) []string {

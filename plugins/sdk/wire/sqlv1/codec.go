@@ -214,7 +214,7 @@ func each(data []byte, field int, f func([]byte) error) error {
 		if size > len(data) {
 			return io.ErrUnexpectedEOF
 		}
-		if int(int32(tag>>3)) == field && tag&7 == 2 { //nolint:gosec // cut to 32 bits as the generated code does
+		if int(int32(tag>>3)) == field && tag&7 == 2 { // cut to 32 bits, as the generated code does
 			_, body, err := lite.DecodeVarint(data, start)
 			if err != nil {
 				return err
