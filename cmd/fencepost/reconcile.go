@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencepost/fencepost/host/api"
+	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
 func reconcileCommand(a *app) *cobra.Command {
@@ -66,12 +67,9 @@ func (a *app) reconcileAndShow(ctx context.Context, c *client, in map[string]any
 	}
 	for {
 		var run api.ReconciliationView
-		if err := c.get(ctx, "/v1/reconciliations/"+pathEscape(started.ID), nil, &run); err != nil && !started.Done {
-			// It is stored with its first lines.
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-		} else if err != nil {
+		err := c.get(ctx, "/v1/reconciliations/"+pathEscape(started.ID), nil, &run)
+		// It is stored with its first lines. A server that has died stores none.
+		if unseen := errors.Is(err, sdk.ErrNotFound) && !started.Done; err != nil && !unseen {
 			return err
 		}
 		if run.FinishedAt != nil || run.Error != "" || started.Done {
