@@ -83,7 +83,7 @@ func install(t *testing.T, file string, content []byte, change func(*grant.Locke
 	return config.Plugins{Dir: dir, Lock: filepath.Join(dir, "plugins.lock"), Memory: 1 << 50}
 }
 
-func stripeModule(t *testing.T) []byte {
+func stripeModule(t testing.TB) []byte {
 	t.Helper()
 	b, err := module.Bytes()
 	if err != nil {

@@ -42,8 +42,8 @@ func (s Supervision) withDefaults() Supervision {
 	setDuration(&s.Park, time.Minute)
 	set(&s.Threshold, 5)
 	if s.Elapsed == nil {
-		start := time.Now()
-		s.Elapsed = func() time.Duration { return time.Since(start) }
+		start := time.Now()                                           //nolint:forbidigo // the default clock
+		s.Elapsed = func() time.Duration { return time.Since(start) } //nolint:forbidigo // the default clock
 	}
 	if s.Sleep == nil {
 		s.Sleep = sleep

@@ -142,7 +142,7 @@ func (p *Plugin) Call(ctx context.Context, method uint32, request []byte) ([]byt
 		in := p.take()
 		r := p.run(ctx, in, &entered, carrier.SetupCall{Method: method, Request: request})
 		if fault, broke := errors.AsType[*carrier.Fault](r.err); broke {
-			p.cfg.Logger.Warn("plugin instance thrown away", "kind", string(fault.Kind))
+			p.cfg.Logger.WarnContext(ctx, "plugin instance thrown away", "kind", string(fault.Kind))
 		} else {
 			p.giveBack(in)
 		}
@@ -199,7 +199,7 @@ func (p *Plugin) giveBack(in *instance) {
 func (p *Plugin) run(ctx context.Context, in *instance, entered *atomic.Bool, call carrier.SetupCall) (r result) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.cfg.Logger.Error("plugin panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			p.cfg.Logger.ErrorContext(ctx, "plugin panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			f := p.fault(carrier.KindTrap, fmt.Errorf("panic: %.1000s", fmt.Sprint(v)))
 			f.Entered = entered.Load()
 			r = result{err: f}
@@ -279,7 +279,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		p.cfg.Logger.Warn("plugin calls left behind", "calls", cap(p.tokens)-held)
+		p.cfg.Logger.WarnContext(ctx, "plugin calls left behind", "calls", cap(p.tokens)-held)
 		return nil
 	}
 	return nil

@@ -118,10 +118,10 @@ func (c *child) dial(ctx context.Context, addr net.Addr) (net.Conn, error) {
 	return conn, nil
 }
 
-// errProtocol is what a plugin did that the protocol does not have.
-type errProtocol struct{ text string }
+// protocolError is what a plugin did that the protocol does not have.
+type protocolError struct{ text string }
 
-func (e errProtocol) Error() string { return e.text }
+func (e protocolError) Error() string { return e.text }
 
 // call performs one call. entered reports whether the process may have seen it.
 func (c *child) call(ctx context.Context, call carrier.SetupCall) (answer []byte, entered bool, err error) {
@@ -152,7 +152,7 @@ func (c *child) call(ctx context.Context, call carrier.SetupCall) (answer []byte
 			return nil, true, c.cause(stream, err)
 		}
 	}
-	return nil, true, errProtocol{fmt.Sprintf("the plugin asked more than %d questions in one call", maxAsks)}
+	return nil, true, protocolError{fmt.Sprintf("the plugin asked more than %d questions in one call", maxAsks)}
 }
 
 // cause is what ended a stream: a failed SendMsg only says that it did.
@@ -165,7 +165,7 @@ func (*child) cause(stream grpc.ClientStream, err error) error {
 
 func (c *child) result(m *subprocess.FromPlugin) ([]byte, bool, error) {
 	if n, most := len(m.GetPayload()), c.cfg.Limits.MaxOutput; n > most {
-		return nil, true, errProtocol{fmt.Sprintf("the answer has %d bytes, more than %d", n, most)}
+		return nil, true, protocolError{fmt.Sprintf("the answer has %d bytes, more than %d", n, most)}
 	}
 	switch m.GetStatus() {
 	case 0:
@@ -179,7 +179,7 @@ func (c *child) result(m *subprocess.FromPlugin) ([]byte, bool, error) {
 		}
 		fallthrough
 	default:
-		return nil, true, errProtocol{fmt.Sprintf("the call returned the unknown status %d", m.GetStatus())}
+		return nil, true, protocolError{fmt.Sprintf("the call returned the unknown status %d", m.GetStatus())}
 	}
 }
 

@@ -98,6 +98,9 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Logger = c.Logger.With("plugin", c.Name, "version", c.Version)
+	if c.Host.Now == nil {
+		c.Host.Now = time.Now
+	}
 	if c.Started == nil {
 		c.Started = func() {}
 	}

@@ -79,13 +79,9 @@ func (e *evil) misbehave(method uint32) []byte {
 		_, _ = os.Stdout.WriteString(line)
 		_, _ = os.Stdout.WriteString("\n1|1|unix|/tmp/elsewhere|grpc|\n")
 	case memory:
-		var all [][]byte
-		for {
-			b := make([]byte, 64<<20)
-			for i := range b {
-				b[i] = 1
-			}
-			all = append(all, b)
+		for all := []byte{}; ; {
+			all = append(all, make([]byte, 64<<20)...)
+			all[len(all)-1] = 1
 		}
 	case grandchild:
 		return grandchildren()

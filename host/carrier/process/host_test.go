@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-func (c Config) mustLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // alive waits for processes to end and returns those that do not.
 func alive(pids []int) []int {
@@ -67,7 +64,7 @@ func playHost(args []string) {
 func TestHostDies(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"namespaces", "plain"} {
-		cmd := exec.Command("/proc/self/exe", "host", mode) //nolint:gosec // this test's own program
+		cmd := exec.Command("/proc/self/exe", "host", mode)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

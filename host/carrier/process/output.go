@@ -26,12 +26,13 @@ const (
 // lineLog is what the streams of a plugin share.
 type lineLog struct {
 	logger  *slog.Logger
+	now     func() time.Time
 	limiter *rate.Limiter
 	dropped atomic.Uint64
 }
 
-func newLineLog(logger *slog.Logger) *lineLog {
-	return &lineLog{logger: logger, limiter: rate.NewLimiter(linesPerSecond, linesAtOnce)}
+func newLineLog(logger *slog.Logger, now func() time.Time) *lineLog {
+	return &lineLog{logger: logger, now: now, limiter: rate.NewLimiter(linesPerSecond, linesAtOnce)}
 }
 
 func (l *lineLog) emit(stream string, line []byte) {
@@ -39,7 +40,7 @@ func (l *lineLog) emit(stream string, line []byte) {
 	if len(line) == 0 {
 		return
 	}
-	if !l.limiter.AllowN(time.Now(), 1) {
+	if !l.limiter.AllowN(l.now(), 1) {
 		l.dropped.Add(1)
 		return
 	}

@@ -49,7 +49,7 @@ func Open(cfg Config) (*Process, error) {
 		return nil, fmt.Errorf("open plugin: %w", err)
 	}
 	p := &Process{
-		cfg: cfg, lines: newLineLog(cfg.Logger), uid: uint32(max(os.Geteuid(), 0)),
+		cfg: cfg, lines: newLineLog(cfg.Logger, cfg.Host.Now), uid: uint32(max(os.Geteuid(), 0)),
 		tokens: make(chan struct{}, cfg.Limits.MaxInstances), closing: make(chan struct{}),
 	}
 	if p.uid == 0 && !cfg.Sandbox.Files {
@@ -143,7 +143,7 @@ func (p *Process) child(ctx context.Context) (*child, *carrier.Fault) {
 		if !c.gone() {
 			return c, nil
 		}
-		p.cfg.Logger.Warn("plugin process ended while nothing ran in it", "state", c.runner.state.String())
+		p.cfg.Logger.WarnContext(ctx, "plugin process ended while nothing ran in it", "state", c.runner.state.String())
 		p.drop(c)
 	}
 	done, gaveUp := make(chan started), make(chan struct{})
@@ -206,7 +206,7 @@ func (p *Process) setUp(ctx context.Context, c *child) error {
 		_, _, err := c.call(limited, s)
 		if err != nil && ctx.Err() == nil && limited.Err() != nil {
 			// The plugin's own time is up, not the caller's: it is to blame.
-			err = errProtocol{"it did not finish its setup within " + p.cfg.Limits.StartTimeout.String()}
+			err = protocolError{"it did not finish its setup within " + p.cfg.Limits.StartTimeout.String()}
 		}
 		if err = p.settle(ctx, c, err, false); err != nil {
 			if fault, ok := errors.AsType[*carrier.Fault](err); ok {
@@ -253,7 +253,7 @@ func (p *Process) settle(ctx context.Context, c *child, err error, entered bool)
 // connection knows the deadline too and may be a moment ahead of our own clock.
 func late(ctx context.Context, err error) bool {
 	deadline, ok := ctx.Deadline()
-	if ok && status.Code(err) == codes.DeadlineExceeded && time.Until(deadline) < time.Second {
+	if ok && status.Code(err) == codes.DeadlineExceeded && time.Until(deadline) < time.Second { //nolint:forbidigo // what is left of a deadline, on the clock that contexts use
 		<-ctx.Done()
 	}
 	return ctx.Err() != nil

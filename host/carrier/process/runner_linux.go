@@ -333,7 +333,7 @@ func (s *streams) started() {
 
 // expire ends reading soon: what was written is in the pipe already.
 func (s *streams) expire() {
-	soon := time.Now().Add(100 * time.Millisecond)
+	soon := time.Now().Add(100 * time.Millisecond) //nolint:forbidigo // a deadline of the runtime's poller, which has its own clock
 	_ = s.outR.SetReadDeadline(soon)
 	_ = s.errR.SetReadDeadline(soon)
 }

@@ -43,7 +43,7 @@ const (
 func margin(left time.Duration) time.Duration { return min(100*time.Millisecond, left/10) }
 
 func (c *child) Call(ctx context.Context, method uint32, request []byte, ask subprocess.Ask) ([]byte, int32) {
-	if method == methodLoad {
+	if method == methodLoad && c.module == nil {
 		if err := c.load(ctx, request); err != nil {
 			return wirev1.EncodeError(err), statusError
 		}
@@ -54,7 +54,7 @@ func (c *child) Call(ctx context.Context, method uint32, request []byte, ask sub
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-margin(time.Until(deadline))))
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-margin(time.Until(deadline)))) //nolint:forbidigo // what is left of a deadline, on the clock that contexts use
 		defer cancel()
 	}
 	answer, err := c.module.Call(context.WithValue(ctx, askKey{}, ask), method, request)
@@ -71,9 +71,6 @@ func (c *child) load(ctx context.Context, message []byte) error {
 	l, module, err := decodeLoading(message)
 	if err != nil {
 		return err
-	}
-	if c.module != nil {
-		return errors.New("a module is loaded already")
 	}
 	c.module, err = wasm.Open(ctx, wasm.Config{
 		Name: l.Name, Version: l.Version, Module: module, Declared: l.Declared, Granted: l.Granted, InertFiles: l.InertFiles,

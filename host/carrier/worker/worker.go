@@ -90,8 +90,9 @@ func Open(cfg Config) (*process.Process, error) {
 	})
 }
 
-// methodLoad is no method of a plugin.
-const methodLoad = 0
+// methodLoad is no method of a plugin, and means nothing to a child that has
+// its module.
+const methodLoad = 0xfe000001
 
 // loading is what a child is told of its module, before the bytes of it. Both
 // sides are the same program, so no version of it needs to be kept.
