@@ -27,8 +27,10 @@ func (e *Engine) Reconcile(ctx context.Context, dest outbox.Destination, prober 
 	if !known {
 		return storage.Reconciliation{}, &sdk.Error{Tag: sdk.TagNotFound, Field: "exporter", Rule: "an exporter that is configured here"}
 	}
+	ctx, confirmed, end := e.startReconcile(ctx, dest.Exporter)
 	done, err := reconcile.Run(ctx, reconcile.Config{
-		Store: st, Routes: e.store.routes, Prober: prober, Manifest: m, Destination: dest, Now: e.cfg.Now, Logger: e.cfg.Logger,
+		Confirmed: confirmed,
+		Store:     st, Routes: e.store.routes, Prober: prober, Manifest: m, Destination: dest, Now: e.cfg.Now, Logger: e.cfg.Logger,
 		Items: e.store.items, Attest: func(ctx context.Context, id int64, what string) error {
 			_, err := e.AddEvidence(ctx, id, Evidence{
 				Kind: outbox.EvidenceProvider, Source: outbox.SourceSumPresent, Finding: outbox.FoundTaken, Text: what,
@@ -36,6 +38,7 @@ func (e *Engine) Reconcile(ctx context.Context, dest outbox.Destination, prober 
 			return err
 		},
 	}, r)
+	end(done, err)
 	if err != nil {
 		return done, tagged(ctx, err)
 	}

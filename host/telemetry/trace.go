@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
@@ -100,10 +101,26 @@ func (t *Tracing) StartSend(ctx context.Context, exporterName string, items []st
 	}
 }
 
-// Confirmed makes a span of an item's confirmation, in the item's own trace.
-func (t *Tracing) Confirmed(tenant, subjectRef string, item int64) {
-	_, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), subject(tenant, subjectRef)), "fencepost.confirm",
-		trace.WithAttributes(attribute.Int64("fencepost.item", item), attribute.String("fencepost.state", string(storage.Confirmed))))
+// StartReconcile begins the span of a comparison with a provider. It is
+// [engine.ReconcileTracer].
+func (t *Tracing) StartReconcile(ctx context.Context, exporterName string) (context.Context, func(storage.Reconciliation, error)) {
+	ctx, span := t.tracer.Start(ctx, "fencepost.reconcile", trace.WithAttributes(attribute.String("fencepost.exporter", exporterName)))
+	return ctx, func(done storage.Reconciliation, err error) {
+		span.SetAttributes(attribute.String("fencepost.reconciliation", done.ID), attribute.Int64("fencepost.lines", done.Lines),
+			attribute.Int64("fencepost.differing", done.Differing), attribute.Int64("fencepost.confirmed", done.Confirmed))
+		failed(span, err)
+		span.End()
+	}
+}
+
+// ConfirmedSum makes a span of the confirmation of a sum, in the comparison's
+// trace. The items are those of the feature and stretch that were accepted; the
+// store does not name them, so no link leads to their traces.
+func (t *Tracing) ConfirmedSum(ctx context.Context, sum storage.SumConfirm, items int64) {
+	_, span := t.tracer.Start(ctx, "fencepost.confirm", trace.WithAttributes(
+		attribute.String("fencepost.exporter", sum.Query.Exporter), attribute.String("fencepost.feature", sum.Key.Feature),
+		attribute.String("fencepost.from", sum.Query.From.UTC().Format(time.RFC3339)), attribute.String("fencepost.to", sum.Query.To.UTC().Format(time.RFC3339)),
+		attribute.Int64("fencepost.items", items), attribute.String("fencepost.state", string(storage.Confirmed))))
 	span.End()
 }
 

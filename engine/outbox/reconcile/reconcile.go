@@ -40,6 +40,9 @@ type Config struct {
 	// The same may be told again.
 	Items  storage.OutboxStore
 	Attest func(ctx context.Context, itemID int64, what string) error
+	// Confirmed, if set, is told of each sum that was confirmed, with how many
+	// items were. It must not block.
+	Confirmed func(ctx context.Context, sum storage.SumConfirm, items int64)
 	// Questions is how many are asked at once. Zero: 25.
 	Questions int
 	// Tries is how often a question is asked that was not answered. Zero: 3.

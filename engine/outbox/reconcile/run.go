@@ -302,16 +302,20 @@ func (r *run) confirm(ctx context.Context, g *group, s *storage.ItemSum) (int64,
 	}
 	q := g.query
 	q.Customer, q.Feature = s.Customer, s.Feature
-	n, err := r.Store.ConfirmSum(ctx, storage.SumConfirm{
+	sum := storage.SumConfirm{
 		Query: q, Key: s.SumKey, Expect: *s, ConfirmedBy: ConfirmedBy,
 		Action: storage.Action{
 			Kind: storage.ActionConfirm, Actor: r.request.Act.Actor, Reason: r.request.Act.Reason,
 			EvidenceKind: outbox.EvidenceProvider, Evidence: "the provider's sum agrees in run " + r.stored.ID,
 			From: storage.Accepted, To: storage.Confirmed,
 		},
-	})
+	}
+	n, err := r.Store.ConfirmSum(ctx, sum)
 	if err != nil {
 		return 0, fmt.Errorf("confirm a sum: %w", err)
+	}
+	if n > 0 && r.Confirmed != nil {
+		r.Confirmed(ctx, sum, n)
 	}
 	return n, nil
 }
