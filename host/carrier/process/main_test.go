@@ -146,6 +146,10 @@ func playPlugin(args []string) {
 		os.Exit(9)
 	}
 	playStart(mode)
+	if mode == "shared" {
+		subprocess.Serve(&sideBySide{})
+		return
+	}
 	subprocess.Serve(&evil{})
 }
 

@@ -27,6 +27,8 @@ type Shared struct {
 
 	mu  sync.Mutex
 	now *shared
+	// failed counts starts that led to no answer, one after another.
+	failed int
 }
 
 var _ carrier.Caller = (*Shared)(nil)
@@ -134,6 +136,7 @@ func (r *shared) gone() bool {
 func (s *Shared) start(r *shared) {
 	p := s.process
 	defer close(r.started)
+	s.wait()
 	r.child, r.fault = p.startChild()
 	if r.fault == nil {
 		p.stats.started.Add(1)
@@ -145,6 +148,36 @@ func (s *Shared) start(r *shared) {
 		s.now = nil
 		s.mu.Unlock()
 	}
+}
+
+// Waits before a start that follows failures: doubled with each one.
+const (
+	firstWait = 100 * time.Millisecond
+	longest   = 10 * time.Second
+)
+
+// wait keeps a plugin that breaks off again and again from being started as
+// often as it is called.
+func (s *Shared) wait() {
+	s.mu.Lock()
+	failed := s.failed
+	s.failed++ // until a call is answered
+	s.mu.Unlock()
+	if failed == 0 {
+		return
+	}
+	pause := time.NewTimer(min(firstWait<<min(failed-1, 10), longest))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-s.process.killed.Done():
+	}
+}
+
+func (s *Shared) answered() {
+	s.mu.Lock()
+	s.failed = 0
+	s.mu.Unlock()
 }
 
 func (s *Shared) setUp(c *child) *carrier.Fault {
@@ -170,9 +203,11 @@ func (s *Shared) perform(r *shared, deadline time.Time, call carrier.SetupCall) 
 	s.process.stats.calls.Add(1)
 	answer, entered, err := r.child.call(told, call)
 	if err == nil {
+		s.answered()
 		return answer, nil
 	}
 	if answered, ok := errors.AsType[*carrier.PluginError](err); ok {
+		s.answered()
 		return nil, answered
 	}
 	if inside, ok := errors.AsType[*carrier.Fault](err); ok {
