@@ -126,6 +126,8 @@ func drawItem(t *rapid.T) exporter.Item {
 		it.Mapping["meter"] = drawText.Draw(t, "meter")
 	}
 	switch rapid.IntRange(0, 19).Draw(t, "odd") {
+	case 13, 14:
+		it.Identifier = "fencepost_🦄é"
 	case 15:
 		it.Mode = "live"
 	case 16:
@@ -174,7 +176,8 @@ func drawResponse(t *rapid.T, it *exporter.Item) capability.Response {
 
 // drawBody is what the provider says, right or wrong, and sometimes broken.
 func drawBody(t *rapid.T, it *exporter.Item) []byte {
-	id := rapid.SampledFrom([]string{it.Identifier, it.Identifier, it.Identifier + "x", "", `\u0066` + strings.TrimPrefix(it.Identifier, "f")}).Draw(t, "named")
+	escaped := strings.NewReplacer("🦄", `\ud83e\udd84`, "é", `\u00e9`).Replace(it.Identifier)
+	id := rapid.SampledFrom([]string{it.Identifier, escaped, it.Identifier + "x", "", `\u0066` + strings.TrimPrefix(it.Identifier, "f")}).Draw(t, "named")
 	code := rapid.SampledFrom([]string{"duplicate", "duplicate", "invalid_value", "timestamp_too_old", "no_such_customer", "no_such_meter", "other", `\ud83e\udd84`, `\ud800`}).Draw(t, "code")
 	filler := rapid.SampledFrom([]string{
 		`0`, `-0.5e+3`, `1e400`, `[]`, `[1,{"id":"x"}]`, `{}`, `{"a":{"b":null}}`, `true`, `"\u00e9\n"`, `01`, `.5`, `nul`, "\"\x01\"", `"\x"`, `"\u12"`,

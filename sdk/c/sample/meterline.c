@@ -207,18 +207,21 @@ static void judge(const fp_item *it, const fp_answer *a, fp_outcome *o) {
 static int32_t deliver(const fp_delivery *d, fp_writer *out) {
 	fp_writer batch = {0};
 	fp_answer *answers = NULL;
+	fp_text *codes = fp_alloc(d->count * (uint32_t)sizeof(fp_text)); /* why an item is not sent */
 	fp_item it;
-	uint32_t sent = 0, seen = 0;
+	uint32_t i = 0, sent = 0, seen = 0;
 	if (!configured)
 		return fp_fail(out, FP_INVALID, FP_TEXT("not_configured"), FP_TEXT(""), FP_TEXT("Configure before Deliver"));
-	for (fp_reader r = fp_read(d->message); fp_next_item(&r, &it);) {
-		if (unsendable(&it).size > 0) continue;
+	for (fp_reader r = fp_read(d->message); fp_next_item(&r, &it); i++) {
+		codes[i] = unsendable(&it);
+		if (codes[i].size > 0) continue;
 		request(&batch, &it);
 		sent++;
 	}
 	if (sent > 0) answers = fp_send(&batch, sent);
-	for (fp_reader r = fp_read(d->message); fp_next_item(&r, &it);) {
-		fp_outcome o = {.item = it.id, .kind = FP_RETRY, .code = unsendable(&it)};
+	i = 0;
+	for (fp_reader r = fp_read(d->message); fp_next_item(&r, &it); i++) {
+		fp_outcome o = {.item = it.id, .kind = FP_RETRY, .code = codes[i]};
 		if (o.code.size == 0) judge(&it, &answers[seen++], &o);
 		fp_put_outcome(out, &o);
 	}
