@@ -48,7 +48,7 @@ generate-check: ## Fail if generate would change a file
 .PHONY: model simulate
 model: ## Check the outbox's state machine with spin
 	scripts/spin.sh
-simulate: ## Run SEEDS (640) worlds of faults through the outbox, or show the one of SEED
+simulate: ## Run SEEDS (480) worlds of faults through the outbox, or show the one of SEED
 	go test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./internal/simulation
 
 .PHONY: vuln

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
@@ -27,12 +28,21 @@ func (w *world) manifest() exporter.Manifest {
 	if w.seed%3 == 0 {
 		cancel = 3 * time.Hour
 	}
+	var serial []string
+	if w.has.serial {
+		serial = []string{"customer", "event_name"}
+	}
 	return exporter.Manifest{
 		Name: "stripe", IdentifierMaxLength: 100, IdentifierHorizon: horizon, WindowPast: window, WindowFuture: time.Hour,
 		Values:   exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true},
-		MaxBatch: 10, MappingKeys: []string{"event_name"},
+		MaxBatch: 10, MappingKeys: []string{"event_name"}, SerialBy: serial,
 		Corrections: exporter.CorrectCancel, CancelWithin: cancel,
 	}
+}
+
+// customers says who a tenant is at the provider.
+func customers(tenant string) map[string]string {
+	return map[string]string{"stripe": "cus_" + strings.TrimPrefix(tenant, "acme-")}
 }
 
 func mapping(version string) storage.Mapping {
@@ -50,6 +60,11 @@ func (w *world) host(lane int) {
 		<-done
 		w.mu.Lock()
 		w.cancel[lane] = nil
+		w.pause(lane)
+		w.machines[lane].running = false
+		if w.has.clocks && w.draw(6) == 0 {
+			w.machines[lane].boots, w.machines[lane].booted = w.machines[lane].boots+1, w.since()
+		}
 		pause := w.between(time.Second, 20*time.Minute)
 		w.mu.Unlock()
 		for w.sleep(context.Background(), lane, pause); w.down(); {
@@ -71,17 +86,38 @@ func (w *world) life(lane, life int) {
 	defer cancel()
 	w.mu.Lock()
 	w.cancel[lane] = cancel
+	w.starts(lane)
 	if w.draw(4) == 0 {
 		w.after(w.between(time.Minute, 12*time.Hour), cancel)
 	}
 	s := session{w: w, s: w.store, lane: lane, host: true}
+	var before int64 // what was remembered when the last claim was asked for
 	skew := w.between(-time.Minute, time.Minute)
 	cfg := outbox.Config{
 		Store: s, Sender: sender{session: s, manifest: w.manifest()}, Destination: destination,
-		Routes: func() []int64 { return []int64{routeID} }, Owner: fmt.Sprintf("host-%d-%d", lane, life),
-		Page: 1 + w.draw(30), Lease: lease, Tick: w.between(20*time.Second, 25*time.Minute).Truncate(time.Second),
+		Owner: fmt.Sprintf("host-%d-%d", lane, life),
+		Page:  1 + w.draw(30), Lease: lease, Tick: w.between(20*time.Second, 25*time.Minute).Truncate(time.Second),
 		Now:      func() time.Time { return time.Now().Add(skew) },
 		Boottime: w.since, Uniform: w.uniform,
+		Routes: func() []int64 {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.blocked() {
+				return nil
+			}
+			return []int64{routeID}
+		},
+		TrustedSince: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			before = w.fleet.claims
+			return w.trusted(lane)
+		},
+		BeforeSend: func(_ context.Context, claim storage.Claim) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.allow(claim, before)
+		},
 	}
 	w.mu.Unlock()
 	d, err := outbox.NewDeliverer(cfg)
@@ -111,8 +147,8 @@ func (w *world) arrivals(n int, within time.Duration) {
 // before, by what was read of its item a moment ago.
 func (w *world) takeBack(i int) {
 	w.mu.Lock()
-	of := int64(1 + w.draw(len(w.store.rows)))
-	r := w.store.row(of)
+	r := w.store.rows[w.draw(len(w.store.rows))]
+	of := r.ItemID
 	correct := w.draw(4) == 0 && r.SupersededBy == 0 && r.Identity.SubjectKind == storage.SubjectEvent && w.left[of] > 0
 	halves := 1
 	if correct {
@@ -124,7 +160,7 @@ func (w *world) takeBack(i int) {
 	for tries := 1; correct; tries++ {
 		w.mu.Lock()
 		build := outbox.Corrected{
-			Correction: storage.EventKey{Tenant: "acme", EventID: fmt.Sprintf("cor_%d", i)},
+			Correction: storage.EventKey{Tenant: r.Identity.Tenant, EventID: fmt.Sprintf("cor_%d", i)},
 			Effect:     []decimal.Decimal{half, half.Add(half)}[halves-1],
 			Original:   r.frozen.Event, Items: []storage.Item{r.Item},
 			Manifests: map[string]exporter.Manifest{"stripe": w.manifest()}, AttemptBudget: r.AttemptBudget,
@@ -132,19 +168,23 @@ func (w *world) takeBack(i int) {
 		w.mu.Unlock()
 		w.sleep(context.Background(), laneArrivals, w.drawn(time.Millisecond, time.Minute))
 		w.mu.Lock()
+		if r.lost {
+			w.mu.Unlock()
+			return
+		}
 		_, moved := w.store.insert(outbox.BuildCorrectionItems(build)[0], r.frozen.Event)
 		if moved {
 			w.count("original moved before its correction was recorded")
 		}
-		correct = moved && r.SupersededBy == 0
+		correct = moved && r.SupersededBy == 0 && !r.lost
 		w.mu.Unlock()
 	}
 }
 
 func (w *world) arrive(i int) {
 	ev := storage.Event{
-		Tenant: "acme", EventID: fmt.Sprintf("req_%d", i), Feature: "tokens", Quantity: decimal.One, Kind: storage.Usage,
-		OccurredAt: time.Now(), PeriodStart: time.Unix(0, 0), PeriodEnd: time.Unix(1<<31, 0),
+		Tenant: fmt.Sprint("acme-", w.draw(5)), EventID: fmt.Sprintf("req_%d", i), Feature: "tokens", Quantity: decimal.One, Kind: storage.Usage,
+		OccurredAt: time.Now(), PeriodStart: periodStart, PeriodEnd: periodEnd,
 	}
 	build := w.enqueue(ev, "m1")
 	if w.draw(30) == 0 {
@@ -172,6 +212,6 @@ func (w *world) enqueue(ev storage.Event, version string) outbox.Enqueue {
 		}},
 		Mappings:  map[string]storage.Mapping{version: mapping(version)},
 		Manifests: map[string]exporter.Manifest{"stripe": w.manifest()},
-		Customers: map[string]string{"stripe": "cus_1"}, AttemptBudget: 2 + int(w.seed%5), Now: time.Now(),
+		Customers: customers(ev.Tenant), AttemptBudget: 2 + int(w.seed%5), Now: time.Now(),
 	}
 }

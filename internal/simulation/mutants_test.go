@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -25,6 +26,13 @@ func TestMutants(t *testing.T) {
 		"500 means rejected":                    {failedIsNo: true},
 		"method chosen anew":                    {forgetMethod: true},
 		"a correction misses its original move": {noMoved: true},
+
+		"Q16: the clock is always trusted":             {noTrusted: true},
+		"O16: two sends of a customer at a time":       {noSerial: true},
+		"Q17: a restore goes unnoticed":                {noIncarnate: true},
+		"Q17: what was restored goes on":               {noRestoreLog: true},
+		"O12: evidence takes the place of evidence":    {overwrites: true},
+		"Q20: windows are staged whatever was, before": {noBound: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,30 +57,66 @@ func TestEngineMutants(t *testing.T) {
 	}
 	for name, changes := range map[string][]change{
 		"R1: a refusal ends what is open": {
-			{"decide.go", "case open: // R1", "case open && false: // R1"},
-			{"settle.go", "move.Expect.Unresolved = new(bool)", ""},
+			{"outbox/decide.go", "case open: // R1", "case open && false: // R1"},
+			{"outbox/settle.go", "move.Expect.Unresolved = new(bool)", ""},
 		},
 		"any duplicate is ours": {
-			{"decide.go", "	case actAcceptOwn:\n		if open {", "	case actAcceptOwn:\n		if open || true {"},
+			{"outbox/decide.go", "	case actAcceptOwn:\n		if open {", "	case actAcceptOwn:\n		if open || true {"},
 		},
 		"a worker that slept sends": {
-			{"pass.go", "if left <= 0 { // the point before", "if false { // the point before"},
-			{"pass.go", "func (p *pass) left() time.Duration { return p.until - p.cfg.Boottime() }", "func (p *pass) left() time.Duration { return time.Minute }"},
+			{"outbox/pass.go", "if left <= 0 { // the point before", "if false { // the point before"},
+			{"outbox/pass.go", "func (p *pass) left() time.Duration { return p.until - p.cfg.Boottime() }", "func (p *pass) left() time.Duration { return time.Minute }"},
 		},
 		"R2: identified anew after a send": {
-			{"requeue.go", "State: storage.Quarantined, LeaseToken: q.LeaseToken", "State: i.State, LeaseToken: q.LeaseToken"},
-			{"requeue.go", "State: storage.Quarantined, MappingVersion: &version, LeaseToken: &i.LeaseToken,\n\t\t\tUnresolved", "State: i.State, MappingVersion: &version, LeaseToken: &i.LeaseToken,\n\t\t\tUnresolved"},
-			{"requeue.go", "!absent(d)", "false"},
+			{"outbox/requeue.go", "State: storage.Quarantined, LeaseToken: q.LeaseToken", "State: i.State, LeaseToken: q.LeaseToken"},
+			{"outbox/requeue.go", "State: storage.Quarantined, MappingVersion: &version, LeaseToken: &i.LeaseToken,\n\t\t\tUnresolved", "State: i.State, MappingVersion: &version, LeaseToken: &i.LeaseToken,\n\t\t\tUnresolved"},
+			{"outbox/requeue.go", "!absent(d)", "false"},
 		},
 		"R3: people do not wait": {
-			{"resolve.go", "quiet := s.QuietFor\n\tt := storage.Transition{", "quiet := time.Duration(0)\n\tt := storage.Transition{"},
+			{"outbox/resolve.go", "quiet := s.QuietFor\n\tt := storage.Transition{", "quiet := time.Duration(0)\n\tt := storage.Transition{"},
 		},
 		"released without the original accepted": {
-			{"corrections.go", "item.DependsOn.Wait = item.QuarantineReason == \"\" && !Charged(of.State)", ""},
-			{"corrections.go", "case !Charged(of.State):", "case false:"},
+			{"outbox/corrections.go", "item.DependsOn.Wait = item.QuarantineReason == \"\" && !Charged(of.State)", ""},
+			{"outbox/corrections.go", "case !Charged(of.State):", "case false:"},
 		},
 		"an indefinite outcome leaves nothing open": {
-			{"decide.go", "d.MarkUnresolved = act == actRetryOpen || act == actWaitOpen", ""},
+			{"outbox/decide.go", "d.MarkUnresolved = act == actRetryOpen || act == actWaitOpen", ""},
+		},
+		"Q16: steps back are not counted": {
+			{"outbox/clock.go", "case difference < was-clockBand:", "case false:"},
+		},
+		"Q16: a chain that is broken is trusted": {
+			{"outbox/clock.go", "if least < 0 || least > bound {", "if least > bound {"},
+		},
+		"Q16: people send again whatever the clock did": {
+			{"outbox/resolve.go", "if !s.TrustedSince.IsZero() {", "if false {"},
+		},
+		"O16: a serial key of its own for each item": {
+			{"outbox/payload.go", "value = item.Customer", "value = item.Identifier"},
+		},
+		"Q17: a page is sent though the store went back": {
+			{"outbox/pass.go", "err := p.cfg.BeforeSend(ctx, claim)\n\tif err == nil {", "err := p.cfg.BeforeSend(ctx, claim)\n\tif true {"},
+		},
+		"O12: evidence moves the state": {
+			{"outbox/resolve.go", "t.Set.Disputed = &text\n\t\tif Charged", "t.Set.Disputed, t.Set.State = &text, storage.Rejected\n\t\tif Charged"},
+		},
+		"O12: evidence is not kept": {
+			{"outbox/resolve.go", "e.note(nil)))\n\tt.Action = &action", "e.note(nil)))\n\t_ = &action"},
+		},
+		"O12: a dispute is settled with its acceptance": {
+			{"outbox/resolve.go", "t.Set.Settled = new(bool)\n\t\t}\n\t\tif item", "t.Set.Settled = &settled\n\t\t}\n\t\tif item"},
+		},
+		"Q18: what is disputed is credited": {
+			{"outbox/corrections.go", "case of.Disputed != \"\":", "case false:"},
+		},
+		"O22: a window that was refused is acknowledged": {
+			{"report/report.go", "case storage.Accepted, storage.Confirmed:\n\t\t\t\tif err", "case storage.Accepted, storage.Confirmed, storage.Rejected:\n\t\t\t\tif err"},
+			{"report/report.go", "case storage.Rejected, storage.Quarantined, storage.Uncertain:", "case storage.Quarantined, storage.Uncertain:"},
+			{"report/report.go", "States: []storage.ItemState{storage.Accepted, storage.Confirmed},", "States: []storage.ItemState{storage.Accepted, storage.Confirmed, storage.Rejected},"},
+		},
+		"Q20: a window begins where the last was staged": {
+			{"report/bounds.go", "out.acked, out.staged = row.Acked, row.StagedTo != nil", "out.acked, out.staged = row.Acked, false"},
+			{"report/report.go", "Window: outbox.Window{Feature: c.Feature, PeriodStart: c.PeriodStart, From: b.acked, To: to}", "Window: outbox.Window{Feature: c.Feature, PeriodStart: c.PeriodStart, To: to}"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +138,7 @@ func TestEngineMutants(t *testing.T) {
 func mutate(t *testing.T, changes []change) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	engine, err := filepath.Abs(filepath.Join("..", "..", "engine", "outbox"))
+	engine, err := filepath.Abs(filepath.Join("..", "..", "engine"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +159,7 @@ func mutate(t *testing.T, changes []change) (string, error) {
 	}
 	replace := map[string]string{}
 	for path, text := range texts {
-		to := filepath.Join(dir, filepath.Base(path))
+		to := filepath.Join(dir, strconv.Itoa(len(replace))+filepath.Base(path))
 		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

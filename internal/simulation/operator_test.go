@@ -20,7 +20,7 @@ func (w *world) operator(lane int) {
 	for !w.ended() {
 		w.sleep(context.Background(), lane, w.drawn(often/16, often))
 		w.mu.Lock()
-		idle := w.phase.name == "healed" && !w.judged
+		idle := w.phase.name == "healed" && !w.judged || w.store.stale // who restored a backup settles that first
 		slow := time.Duration(0)
 		if w.draw(3) == 0 {
 			slow = w.between(time.Minute, 10*time.Hour)
@@ -43,6 +43,9 @@ func (w *world) operator(lane int) {
 		for _, p := range plans {
 			w.carryOut(s, p)
 		}
+		if w.has.windows {
+			w.settleWindows(s)
+		}
 	}
 }
 
@@ -64,16 +67,38 @@ func (w *world) decide(s session, it storage.Item) (outbox.Requeued, bool) {
 		if mendable && luck%10 < 7 {
 			return w.requeue(s, it)
 		}
-		return w.settle("abandoned", it, outbox.Abandon, outbox.Abandonment{})
+		return w.abandon(it)
 	case storage.Rejected:
-		return w.settle("abandoned", it, outbox.Abandon, outbox.Abandonment{})
+		return w.abandon(it)
+	case storage.Accepted:
+		if it.Disputed != "" {
+			return w.abandon(it)
+		}
+		return outbox.Requeued{}, false
 	default: // the hosts' business
 		return outbox.Requeued{}, false
 	}
 }
 
+// abandon gives an item up, a window with what becomes of its stretch. // O27, Q20.
+func (w *world) abandon(it storage.Item) (outbox.Requeued, bool) {
+	b := outbox.Abandonment{LeaseToken: &it.LeaseToken}
+	if it.Identity.SubjectKind == storage.SubjectWindow {
+		w.mu.Lock()
+		b.Disposition = storage.WindowRestage
+		if w.draw(2) == 0 {
+			b.Disposition = storage.WindowWrittenOff
+		}
+		w.mu.Unlock()
+	}
+	return w.settle("abandoned", it, outbox.Abandon, b)
+}
+
 func (w *world) standing() outbox.Standing {
-	return outbox.Standing{QuietFor: quiet, Horizon: horizon, Budget: 2, Admissible: []string{outbox.SourceSumPresent}}
+	return outbox.Standing{
+		QuietFor: quiet, Horizon: horizon, Budget: 2, TrustedSince: w.trusted(-1),
+		Admissible: []string{outbox.SourceSumPresent, outbox.SourceErrorReport},
+	}
 }
 
 func act() outbox.Act { return outbox.Act{Actor: "operator", Reason: "simulated"} }
@@ -82,7 +107,7 @@ func act() outbox.Act { return outbox.Act{Actor: "operator", Reason: "simulated"
 // any more, R3: the engine says what was planned too early.
 func (w *world) resolve(it storage.Item) (outbox.Requeued, bool) {
 	w.mu.Lock()
-	taken, send := w.provider.booked[it.ItemID] > 0, w.draw(2) == 0
+	taken, send := w.provider.facts[w.store.row(it.ItemID).subject] > 0, w.draw(2) == 0
 	w.mu.Unlock()
 	r := outbox.Resolution{To: storage.Pending, LeaseToken: &it.LeaseToken}
 	switch {
@@ -120,7 +145,7 @@ func (w *world) requeue(s session, it storage.Item) (outbox.Requeued, bool) {
 	if w.draw(2) == 0 {
 		version += "+"
 	}
-	build := w.enqueue(storage.Event{}, version)
+	build := w.enqueue(storage.Event{Tenant: it.Identity.Tenant}, version)
 	p, err := outbox.PlanRequeue(d, outbox.Requeue{LeaseToken: &it.LeaseToken}, outbox.Surroundings{
 		Routes: build.Routes, Mappings: build.Mappings, Manifests: build.Manifests, Customers: build.Customers,
 		Waiting: waiting, AttemptBudget: build.AttemptBudget, Now: build.Now,
@@ -139,11 +164,14 @@ func (w *world) requeue(s session, it storage.Item) (outbox.Requeued, bool) {
 func (w *world) settle(what string, it storage.Item, rule any, how any) (outbox.Requeued, bool) {
 	var t storage.Transition
 	var err error
+	w.mu.Lock()
+	standing := w.standing()
+	w.mu.Unlock()
 	switch rule := rule.(type) {
 	case func(storage.Item, outbox.Resolution, outbox.Standing, outbox.Act) (storage.Transition, error):
-		t, err = rule(it, how.(outbox.Resolution), w.standing(), act()) //nolint:forcetypeassert // a test
+		t, err = rule(it, how.(outbox.Resolution), standing, act()) //nolint:forcetypeassert // a test
 	case func(storage.Item, outbox.Abandonment, outbox.Standing, outbox.Act) (storage.Transition, error):
-		t, err = rule(it, how.(outbox.Abandonment), w.standing(), act()) //nolint:forcetypeassert // a test
+		t, err = rule(it, how.(outbox.Abandonment), standing, act()) //nolint:forcetypeassert // a test
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,6 +190,12 @@ func (w *world) settle(what string, it storage.Item, rule any, how any) (outbox.
 }
 
 func (w *world) carryOut(s session, p outbox.Requeued) {
+	w.mu.Lock()
+	stale := w.store.stale
+	w.mu.Unlock()
+	if stale {
+		return
+	}
 	if p.Replace != nil {
 		_ = s.call(context.Background(), func() { w.store.supersede(*p.Replace) })
 		return
@@ -172,6 +206,9 @@ func (w *world) carryOut(s session, p outbox.Requeued) {
 // supersede follows [storage.Supersession].
 func (s *store) supersede(p storage.Supersession) {
 	old := s.row(p.ItemID)
+	if old.lost {
+		return
+	}
 	if !s.holds(old, &p.Expect) {
 		s.w.count("write fenced out")
 		return
@@ -187,6 +224,7 @@ func (s *store) supersede(p storage.Supersession) {
 		}
 	}
 	fresh := s.replace(old, p.New, old.frozen.Event)
+	s.acted(old, &p.Action)
 	for _, d := range waiting {
 		if d.Waits {
 			n := s.replace(d, bySubject[d.Identity.SubjectRef], d.frozen.Event)
@@ -199,7 +237,7 @@ func (s *store) supersede(p storage.Supersession) {
 }
 
 func (s *store) replace(old *row, by storage.NewItem, ev storage.Event) *row {
-	old.SupersededBy, old.SettledAt = int64(len(s.rows)+1), s.now()
+	old.SupersededBy, old.SettledAt = int64(len(s.byID)+1), s.now()
 	id, _ := s.insert(by, ev)
 	if id == 0 {
 		s.w.fail("item %d is superseded by nothing", old.ItemID)

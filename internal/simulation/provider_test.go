@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 // provider counts as a billing provider does: an identifier that it remembers is
@@ -16,10 +18,21 @@ type provider struct {
 	first     map[string]time.Duration
 	cancelled map[string]bool // by the identifier of the charge
 	booked    map[int64]int   // charges and credits by item, under whatever identifier
+	facts     map[storage.Hash]int
+	gone      map[int64]bool          // withdrawn after it was taken
+	toldAt    map[int64]time.Duration // when the store knew that
+	busy      map[string]int          // requests by customer and meter
+	forward   time.Duration           // when the store's clock was last set forward
+
+	counted, writtenOff map[string]decimal.Decimal // of a tenant's counter
 }
 
 func newProvider(w *world) *provider {
-	return &provider{w: w, first: map[string]time.Duration{}, cancelled: map[string]bool{}, booked: map[int64]int{}}
+	return &provider{
+		w: w, first: map[string]time.Duration{}, cancelled: map[string]bool{}, booked: map[int64]int{},
+		facts: map[storage.Hash]int{}, gone: map[int64]bool{}, toldAt: map[int64]time.Duration{}, busy: map[string]int{}, forward: -lease,
+		counted: map[string]decimal.Decimal{}, writtenOff: map[string]decimal.Decimal{},
+	}
 }
 
 func (p *provider) knows(identifier string) bool {
@@ -31,13 +44,36 @@ func (p *provider) knows(identifier string) bool {
 func (p *provider) take(id int64, identifier string) {
 	p.first[identifier] = p.w.since()
 	p.book(id)
+	p.maybeWithdrawn(id)
 }
 
 func (p *provider) book(id int64) {
+	r := p.w.store.row(id)
 	p.booked[id]++
+	p.facts[r.subject]++
 	p.w.note("item %d booked", id)
 	p.w.judgeBooking(id)
+	if r.Identity.SubjectKind == storage.SubjectWindow {
+		tenant := r.Identity.Tenant
+		p.counted[tenant] = p.counted[tenant].Add(windowValue(r))
+		for _, k := range p.w.store.boundKeys() {
+			if k.Tenant == tenant {
+				p.w.judgeWindow(k)
+			}
+		}
+	}
 }
+
+// begin and end are of one request about a customer and a meter. // O16.
+func (p *provider) begin(key string) {
+	p.busy[key]++
+	settled := p.w.since()-p.forward > lease // or the leases ended early
+	if p.w.has.serial && p.busy[key] > 1 && settled {
+		p.w.fail("two requests of %s at a time", key)
+	}
+}
+
+func (p *provider) end(key string) { p.busy[key]-- }
 
 // fate is what becomes of one request.
 type fate int
@@ -127,10 +163,20 @@ func (s sender) one(ctx context.Context, it *outbox.SendItem) (exporter.OutcomeK
 	if pause > 0 { // stopped with the request ready: the lease cannot help
 		s.w.sleep(context.Background(), s.lane, pause)
 	}
+	counts := pause == 0 && f != fateUnsent
+	key := it.Customer + " " + it.Mapping["event_name"]
 	if f != fateUnsent {
+		if counts {
+			s.w.mu.Lock()
+			s.w.provider.begin(key)
+			s.w.mu.Unlock()
+		}
 		s.w.sleep(context.Background(), s.lane, there)
 	}
 	s.w.mu.Lock()
+	if counts {
+		s.w.provider.end(key)
+	}
 	s.w.count("send: " + fateNames[f])
 	said, exchanges := s.happens(f, it)
 	s.w.note("item %s sent: %s", it.ID, fateNames[f])

@@ -3,12 +3,14 @@ package simulation
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -18,9 +20,19 @@ import (
 type store struct {
 	w       *world
 	offset  time.Duration
-	rows    []*row
+	rows    []*row         // that there are
+	byID    map[int64]*row // that there ever were; an id is used once
 	digests map[storage.Hash]int64
-	claims  int64
+	samples []sample
+	changes int // of what the samples say
+
+	claims, restores int64
+	life             int  // rises when connections end for good
+	stale            bool // restored, and nobody has settled that
+	downUntil        time.Duration
+
+	counters map[string]decimal.Decimal // by tenant
+	bounds   map[storage.BoundKey]storage.Bound
 }
 
 // row is an item with the frozen parts of its claim.
@@ -29,14 +41,21 @@ type row struct {
 	frozen   storage.ClaimedItem
 	subject  storage.Hash
 	attempts []storage.Attempt
+	actions  []storage.Action
 	foreign  bool // somebody else used its identifier
+	lost     bool // a restored store does not know it, or not as it was
 }
 
-func newStore(w *world) *store { return &store{w: w, digests: map[storage.Hash]int64{}} }
+func newStore(w *world) *store {
+	return &store{
+		w: w, byID: map[int64]*row{}, digests: map[storage.Hash]int64{},
+		counters: map[string]decimal.Decimal{}, bounds: map[storage.BoundKey]storage.Bound{},
+	}
+}
 
 func (s *store) now() time.Time { return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond) }
 
-func (s *store) row(id int64) *row { return s.rows[id-1] }
+func (s *store) row(id int64) *row { return s.byID[id] }
 
 // insert adds an item unless its identity or its sendable subject exists, and
 // answers its id, or 0. moved: what it depends on is not as it was seen.
@@ -50,15 +69,15 @@ func (s *store) insert(n storage.NewItem, ev storage.Event) (id int64, moved boo
 		}
 	}
 	r := &row{subject: n.SubjectKey, Item: storage.Item{
-		ItemID: int64(len(s.rows) + 1), Identity: n.Identity, Digest: n.Digest, RouteID: n.RouteID, Feature: ev.Feature,
-		Customer: n.Customer, State: storage.Pending, AttemptBudget: n.AttemptBudget, NextAttemptAt: s.now(), CreatedAt: s.now(),
+		ItemID: int64(len(s.byID) + 1), Identity: n.Identity, Digest: n.Digest, RouteID: n.RouteID, Feature: ev.Feature,
+		Customer: n.Customer, SerialKey: n.SerialKey, State: storage.Pending, AttemptBudget: n.AttemptBudget, NextAttemptAt: s.now(), CreatedAt: s.now(),
 	}}
 	if n.QuarantineReason != "" {
 		r.State, r.QuarantineReason = storage.Quarantined, n.QuarantineReason
 	}
 	if d := n.DependsOn; d != nil {
 		on := s.row(d.ItemID)
-		if (on.State != d.State || on.SettledAt.IsZero() == d.Settled || (on.SupersededBy != 0) != d.Superseded) && !s.w.hooks.noMoved {
+		if (on.lost || on.State != d.State || on.SettledAt.IsZero() == d.Settled || (on.SupersededBy != 0) != d.Superseded) && !s.w.hooks.noMoved {
 			return 0, true
 		}
 		r.DependsOn, r.Waits = d.ItemID, d.Wait
@@ -67,7 +86,7 @@ func (s *store) insert(n storage.NewItem, ev storage.Event) (id int64, moved boo
 		ItemID: r.ItemID, Identity: n.Identity, Digest: n.Digest, RouteID: n.RouteID, Customer: n.Customer,
 		Payload: n.Payload, Event: ev, Mapping: mapping(n.Identity.MappingVersion), AttemptBudget: n.AttemptBudget,
 	}
-	s.rows = append(s.rows, r)
+	s.rows, s.byID[r.ItemID] = append(s.rows, r), r
 	s.digests[n.Digest] = r.ItemID
 	s.w.note("item %d inserted %s%s", r.ItemID, r.State, r.QuarantineReason)
 	return r.ItemID, false
@@ -89,7 +108,11 @@ type candidate struct {
 func (s *store) look(req *storage.ClaimRequest) []candidate {
 	var out []candidate
 	now := s.now()
+	held := s.held(now)
 	for _, r := range s.rows {
+		if held[r.SerialKey] {
+			continue
+		}
 		if ok, expired := s.due(r, req, now); ok {
 			out = append(out, candidate{r.ItemID, expired})
 		}
@@ -106,11 +129,30 @@ func (s *store) look(req *storage.ClaimRequest) []candidate {
 	return out[:min(len(out), req.Limit)]
 }
 
+// held are the serial keys of leases that live.
+func (s *store) held(now time.Time) map[string]bool {
+	if !s.w.has.serial || s.w.hooks.noSerial {
+		return nil
+	}
+	held := map[string]bool{}
+	for _, r := range s.rows {
+		if r.State == storage.Leased && r.SerialKey != "" && !r.LeaseExpiresAt.Before(now) {
+			held[r.SerialKey] = true
+		}
+	}
+	return held
+}
+
 // take is the rest of a claim, under the locks.
 func (s *store) take(req *storage.ClaimRequest, seen []candidate) storage.Claim {
 	var claim storage.Claim
+	held := s.held(s.now())
 	for _, c := range seen {
 		r := s.row(c.id)
+		if held[r.SerialKey] {
+			s.w.count("claim met a taken key")
+			continue
+		}
 		ok, expired := s.due(r, req, s.now())
 		if !ok && !s.w.hooks.noRecheck {
 			s.w.count("claim met a taken row")
@@ -140,7 +182,7 @@ func (s *store) take(req *storage.ClaimRequest, seen []candidate) storage.Claim 
 	if len(claim.Items) > 0 {
 		s.claims++
 	}
-	claim.Incarnation = storage.Incarnation{System: "simulated", Store: "simulated", Claims: s.claims}
+	claim.Incarnation = storage.Incarnation{System: "simulated", Store: "simulated", Claims: s.claims, Restores: s.restores}
 	return claim
 }
 
@@ -167,7 +209,7 @@ func (s *store) exhausted(r *row, req *storage.ClaimRequest) string {
 		return ""
 	case since.IsZero() || s.now().Sub(since) > req.Horizon:
 		return storage.CodeHorizonPassed
-	case !req.TrustedSince.IsZero() && since.Before(req.TrustedSince):
+	case !req.TrustedSince.IsZero() && !s.w.hooks.noTrusted && since.Before(req.TrustedSince):
 		return storage.CodeClockUntrusted
 	}
 	return ""
@@ -226,7 +268,7 @@ func (s *store) holds(r *row, e *storage.Expect) bool {
 	if s.w.hooks.noExpect && e.State != storage.Leased {
 		fenced = r.State == e.State
 	}
-	return fenced && r.SupersededBy == 0 &&
+	return fenced && r.SupersededBy == 0 && !r.lost &&
 		(e.MappingVersion == nil || *e.MappingVersion == r.Identity.MappingVersion) &&
 		(e.Unresolved == nil || *e.Unresolved == r.Unresolved) &&
 		(e.Settled == nil || *e.Settled == !r.SettledAt.IsZero()) &&
@@ -255,6 +297,7 @@ func (s *store) apply(moves []storage.Transition) []storage.TransitionResult {
 		}
 		out[i].Rows = 1
 		s.change(r, &m.Set)
+		s.acted(r, m.Action)
 		for _, d := range s.dependents(r.ItemID) {
 			switch {
 			case d.Waits && m.Waiting != nil:
@@ -265,6 +308,30 @@ func (s *store) apply(moves []storage.Transition) []storage.TransitionResult {
 		}
 	}
 	return out
+}
+
+// acted appends to the log of what people and reconcilers did.
+func (s *store) acted(r *row, a *storage.Action) {
+	if a == nil {
+		return
+	}
+	if s.w.hooks.overwrites && a.Kind == storage.ActionEvidence {
+		r.actions = nil
+	}
+	r.actions = append(r.actions, *a)
+}
+
+// disposition is what somebody said who gave a window up.
+func (r *row) disposition() (storage.WindowDisposition, bool) {
+	var detail struct {
+		Disposition storage.WindowDisposition `json:"disposition"`
+	}
+	for _, a := range r.actions {
+		if a.Kind == storage.ActionAbandon && json.Unmarshal(a.Detail, &detail) == nil && detail.Disposition != "" {
+			return detail.Disposition, true
+		}
+	}
+	return "", false
 }
 
 func (s *store) released(d *row, c *storage.Change) {
@@ -308,6 +375,9 @@ func (s *store) change(r *row, c *storage.Change) {
 	}
 	if c.Customer != nil {
 		r.Customer, r.frozen.Customer = *c.Customer, *c.Customer
+		if c.SerialKey != nil {
+			r.SerialKey = *c.SerialKey
+		}
 	}
 	r.Waits = r.Waits && !c.Release
 	s.details(r, c)
@@ -327,11 +397,14 @@ func (s *store) details(r *row, c *storage.Change) {
 	if c.Disputed != nil {
 		r.Disputed = *c.Disputed
 	}
-	if c.Settled != nil {
+	switch {
+	case c.Settled == nil:
+	case !*c.Settled:
 		r.SettledAt = time.Time{}
-		if *c.Settled {
-			r.SettledAt = s.now()
-		}
+	case c.AcceptedNow && r.Disputed != "": // stays open, Q25
+		s.w.count("accepted and disputed")
+	default:
+		r.SettledAt = s.now()
 	}
 }
 
@@ -363,6 +436,7 @@ func (c session) call(ctx context.Context, apply func()) error {
 		dies = c.w.draw(2)
 	}
 	late := c.w.between(time.Second, 10*time.Minute)
+	life := c.s.life
 	c.w.mu.Unlock()
 	if dies == 0 {
 		c.w.die()
@@ -371,12 +445,12 @@ func (c session) call(ctx context.Context, apply func()) error {
 	c.w.mu.Lock()
 	lost := true
 	switch {
-	case !arrived || luck == 0:
+	case !arrived || luck == 0 || life != c.s.life || c.s.downUntil > c.w.since():
 		c.w.count("call of the store lost")
 	case luck == 1: // the caller gives up, and then it commits
 		c.w.count("commit after the caller gave up")
 		c.w.after(late, func() {
-			if !c.w.over {
+			if !c.w.over && life == c.s.life {
 				apply()
 			}
 		})
@@ -411,10 +485,19 @@ func (c session) stopped() {
 			d = c.w.between(time.Hour, 40*time.Hour)
 		}
 		d = min(d, max(c.w.heals-c.w.since(), time.Minute))
+		if c.lane < laneReporter {
+			c.w.pause(c.lane)
+			c.w.machines[c.lane].running = false
+		}
 	}
 	c.w.mu.Unlock()
 	if stop {
 		c.w.sleep(context.Background(), c.lane, d)
+		if c.lane < laneReporter {
+			c.w.mu.Lock()
+			c.w.starts(c.lane)
+			c.w.mu.Unlock()
+		}
 	}
 }
 
@@ -440,14 +523,21 @@ func (c session) Transition(ctx context.Context, moves []storage.Transition) ([]
 
 func (c session) LoadItem(ctx context.Context, id int64) (storage.ItemDetail, error) {
 	var d storage.ItemDetail
+	var none bool
 	err := c.call(ctx, func() {
 		r := c.s.row(id)
-		d = storage.ItemDetail{Item: r.Item, Mapping: r.frozen.Mapping, Payload: r.frozen.Payload, Attempts: slices.Clone(r.attempts), Original: c.s.original(r)}
+		if none = r.lost; none {
+			return
+		}
+		d = storage.ItemDetail{Item: r.Item, Mapping: r.frozen.Mapping, Payload: r.frozen.Payload, Attempts: slices.Clone(r.attempts), Original: c.s.original(r), Actions: slices.Clone(r.actions)}
 		if r.Identity.SubjectKind == storage.SubjectEvent {
 			ev := r.frozen.Event
 			d.Event = &ev
 		}
 	})
+	if err == nil && none {
+		err = sdk.ErrNotFound
+	}
 	return d, err
 }
 
