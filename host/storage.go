@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -66,24 +67,52 @@ func (h *Host) storePlugin(ctx context.Context, name, dsn string) (storage.Adapt
 		}
 		dsn = secret.Reveal()
 	}
+	return StorageProgram{
+		Name: p.Name, Version: p.Version, Bytes: p.Bytes, Network: p.Network, Memory: int64(h.cfg.Settings.Plugins.Memory),
+		Started: func() { h.metrics.PluginStarted(p.Name) }, Logger: h.cfg.Logger,
+	}.Open(ctx, dsn)
+}
+
+// StorageProgram is a storage adapter that runs as a process of its own. It may
+// write files.
+type StorageProgram struct {
+	Name, Version string
+	// Bytes are the program: an ELF executable.
+	Bytes []byte
+	// Network lets it use the host's network.
+	Network bool
+	// Memory is what it may have, in bytes; zero: a default.
+	Memory int64
+	// Started is told of every process; nil: nobody.
+	Started func()
+	// Logger gets what it writes to stderr; nil: nobody.
+	Logger *slog.Logger
+}
+
+// Open starts the program and opens the store that dsn names, with its schema
+// brought up to date. The adapter ends the process when it is closed.
+func (p StorageProgram) Open(ctx context.Context, dsn string) (storage.Adapter, error) {
 	image, err := process.NewImage(p.Name, p.Bytes)
 	if err != nil {
-		return nil, err
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Field: "storage.plugin", Rule: "a program that runs here", Err: err}
 	}
 	shared, err := process.OpenShared(process.Config{
-		Name: p.Name, Version: p.Version, Image: image, Granted: p.Capabilities, Host: carrier.Host{Now: h.cfg.Now},
-		Sandbox: process.Sandbox{Network: p.Network, Files: true},
+		Name: p.Name, Version: p.Version, Image: image, Sandbox: process.Sandbox{Network: p.Network, Files: true},
 		Limits: process.Limits{
-			MaxRequest: wirev1.MaxMessage, MaxOutput: wirev1.MaxMessage, MaxInstances: storeCalls, Memory: int64(h.cfg.Settings.Plugins.Memory),
+			MaxRequest: wirev1.MaxMessage, MaxOutput: wirev1.MaxMessage, MaxInstances: storeCalls, Memory: p.Memory,
 		},
-		Started: func() { h.metrics.PluginStarted(p.Name) }, Logger: h.cfg.Logger,
+		Started: p.Started, Logger: p.Logger,
 	}, 0)
 	if err != nil {
 		return nil, errors.Join(err, image.Close())
 	}
-	return remote.Open(ctx, remote.Config{
+	a, err := remote.Open(ctx, remote.Config{
 		Caller: withImage{shared, image}, Plugin: p.Name, Opening: storage.Opening{DSN: dsn, Migrate: true},
 	})
+	if err != nil {
+		return nil, err // not a nil adapter in an interface
+	}
+	return a, nil
 }
 
 // storeCalls is how many calls of a storage plugin run at once: more than record

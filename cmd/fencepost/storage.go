@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencepost/fencepost/host"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"github.com/fencepost/fencepost/plugins/sdk/storagetest/conformance"
@@ -46,7 +50,7 @@ func conformanceCommand(a *app) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.plugin, "plugin", "", "the adapter: builtin:sqlite or builtin:postgres")
+	fl.StringVar(&f.plugin, "plugin", "", "the adapter: builtin:sqlite, builtin:postgres, or exec:FILE for a program")
 	fl.StringVar(&f.dsn, "dsn", "", "its data source name, as in storage.dsn of the configuration")
 	fl.BoolVar(&f.fresh, "fresh", false, "the store was made for this run: nobody else uses it and all of it may be removed")
 	fl.StringVar(&f.match, "run", "", "run only the cases whose name matches this regular expression")
@@ -103,13 +107,9 @@ func (a *app) conformanceOptions(f conformanceFlags) (conformance.Options, func(
 	if matches == 0 {
 		return opts, nil, usageError{errors.New("--run: matches no case; --list shows them")}
 	}
-	name, ok := strings.CutPrefix(f.plugin, "builtin:")
-	open := builtins(-1).Storage[name]
-	if !ok || open == nil {
-		return opts, nil, &sdk.Error{
-			Tag: sdk.TagUnsupported, Field: "plugin", Rule: "builtin:sqlite or builtin:postgres",
-			Hint: "an adapter of your own runs the suite in its tests: package plugins/sdk/storagetest",
-		}
+	open, err := judged(f.plugin)
+	if err != nil {
+		return opts, nil, err
 	}
 	return conformance.Options{
 		Open: func(ctx context.Context) (storage.Adapter, error) {
@@ -117,6 +117,28 @@ func (a *app) conformanceOptions(f conformanceFlags) (conformance.Options, func(
 		},
 		Fresh: f.fresh, OneStore: true, Seed: f.seed, Steps: f.steps, Rounds: f.rounds,
 	}, match, nil
+}
+
+// judged finds the adapter that is to be judged. A program is run as it is: who
+// names its file trusts it, and it is not installed.
+func judged(plugin string) (host.OpenStorage, error) {
+	scheme, name, _ := strings.Cut(plugin, ":")
+	if open := builtins(-1).Storage[name]; scheme == "builtin" && open != nil {
+		return open, nil
+	}
+	if scheme == "exec" && name != "" {
+		program, err := os.ReadFile(name) //nolint:gosec // the operator names it
+		if err != nil {
+			return nil, &sdk.Error{Tag: sdk.TagInvalid, Field: "plugin", Rule: "a file that can be read", Err: err}
+		}
+		return func(ctx context.Context, dsn string, logger *slog.Logger) (storage.Adapter, error) {
+			return host.StorageProgram{Name: filepath.Base(name), Bytes: program, Network: true, Logger: logger}.Open(ctx, dsn)
+		}, nil
+	}
+	return nil, &sdk.Error{
+		Tag: sdk.TagUnsupported, Field: "plugin", Rule: "builtin:sqlite, builtin:postgres, or exec:FILE for a program",
+		Hint: "an adapter of your own runs the suite in its tests, too: package plugins/sdk/storagetest",
+	}
 }
 
 // visibleLines is visible text that may have several lines.
