@@ -53,7 +53,7 @@ func TestGarbage(t *testing.T) {
 					args = append(args, reflect.Zero(method.Type().In(i)))
 				}
 				results := method.Call(args)
-				err, _ := results[len(results)-1].Interface().(error)
+				err, _ := reflect.TypeAssert[error](results[len(results)-1])
 				if !refused(err) {
 					t.Errorf("%s: %v", m.Name, err)
 				}

@@ -107,7 +107,7 @@ func (s *Shared) running(ctx context.Context) (*shared, *carrier.Fault) {
 	r := s.now
 	if r == nil || r.gone() {
 		if r != nil {
-			s.process.cfg.Logger.Warn("plugin process ended while nothing ran in it")
+			s.process.cfg.Logger.WarnContext(ctx, "plugin process ended while nothing ran in it")
 			s.process.drop(r.child)
 		}
 		r = &shared{started: make(chan struct{})}
@@ -235,7 +235,7 @@ func (s *Shared) broken(ctx context.Context, r *shared, err error, entered bool)
 	}
 	if first {
 		s.process.stats.running.Add(-1)
-		s.process.cfg.Logger.Warn("plugin process ended", "kind", string(f.Kind))
+		s.process.cfg.Logger.WarnContext(ctx, "plugin process ended", "kind", string(f.Kind))
 	}
 	return f
 }

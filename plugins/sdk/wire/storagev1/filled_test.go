@@ -117,8 +117,8 @@ func (f *filler) fillKind(t *testing.T, v reflect.Value) {
 			v.SetMapIndex(key, value)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			f.fill(t, v.Field(i))
+		for _, field := range v.Fields() {
+			f.fill(t, field)
 		}
 	default:
 		t.Fatalf("no way to fill a %s", v.Type())

@@ -57,7 +57,7 @@ func writeText(t *testing.T, file, message string, data []byte) {
 			t.Fatalf("%s: the schema does not know field %s", message, number)
 		}
 	}
-	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // sources
+	if err := os.WriteFile(file, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
