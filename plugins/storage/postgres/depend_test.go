@@ -149,6 +149,7 @@ func TestSupersedeTakesWhatWaits(t *testing.T) {
 	if res[0].Rows != 1 || res[0].NewItemID == 0 {
 		t.Fatalf("%+v", res)
 	}
+	o.checkSuperseded()
 	old, successor := o.load(of.ItemID), o.load(res[0].NewItemID).Item
 	if old.Item.SupersededBy != successor.ItemID || old.Item.SettledAt.IsZero() || successor.State != storage.Pending || successor.Customer != "cus_2" || len(old.Actions) != 1 {
 		t.Errorf("old %+v, new %+v", old, successor)

@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"encoding/json"
+	"maps"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+)
+
+// What reads plain objects of strings answers what the JSON decoder does, or
+// leaves them to it (B14).
+func TestDimensionsAreRead(t *testing.T) {
+	t.Parallel()
+	read := func(t interface{ Fatal(args ...any) }, doc string) (map[string]string, error) {
+		got := map[string]string{"left": "over"}
+		return got, dimensionsInto{&got}.ScanBytes([]byte(doc))
+	}
+	for _, doc := range []string{
+		`{}`, `{"a": "b"}`, `{"a": "b", "c": ""}`, `{"": "", "é": "ü, \"x\": \\"}`, `{"a": ", ", "b": ": "}`, `{"a": "{}"}`,
+		`{"a":"b"}`, `{"a": "b"`, `{"a": "b",}`, `{"a": 1}`, `{"a": null}`, `{"a": ["b"]}`, `{"a"}`, `[]`, `null`, ``, `{`, `{"a": "b"} `, `{, "a": "b"}`,
+	} {
+		var want map[string]string
+		wantErr := json.Unmarshal([]byte(doc), &want)
+		got, err := read(t, doc)
+		if (err == nil) != (wantErr == nil) || err == nil && !maps.Equal(got, want) {
+			t.Errorf("%s: %v %v, want %v %v", doc, got, err, want, wantErr)
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		text := rapid.StringOf(rapid.RuneFrom([]rune(`ab",:{}\ é`)))
+		want := rapid.MapOf(text, text).Draw(rt, "dimensions")
+		doc, err := json.Marshal(want)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		got, err := read(rt, string(doc))
+		if err != nil || !maps.Equal(got, want) {
+			rt.Fatalf("%s: %v %v", doc, got, err)
+		}
+	})
+}
+
+// A leased item that is settled, which only a store's own tests make, is moved
+// and counted as any other (Q25).
+func TestSettledLease(t *testing.T) {
+	t.Parallel()
+	o := seeded(t, 2, noSerial)
+	o.wantClaim(storage.ClaimRequest{Limit: 2}, 1, 2)
+	settled := true
+	o.move(storage.Transition{ItemID: 1, Expect: fenced(1), Set: storage.Change{State: storage.Leased, Settled: &settled}})
+	o.checkCounts()
+	accept := storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: &settled}
+	rows := o.move(
+		storage.Transition{ItemID: 2, Expect: fenced(1), Set: accept},
+		storage.Transition{ItemID: 1, Expect: fenced(1), Set: accept},
+	)
+	if rows[0] != 1 || rows[1] != 1 {
+		t.Errorf("rows %v", rows)
+	}
+	o.checkCounts()
+}
+
+// A claim that does not get its turn claims all the same: turns save work and
+// decide nothing.
+func TestClaimOutOfTurn(t *testing.T) {
+	t.Parallel()
+	o := seeded(t, 3, noSerial)
+	end, alone := o.hints.turn(t.Context(), []int64{o.route})
+	if !alone {
+		t.Fatal("no turn")
+	}
+	o.wantClaim(storage.ClaimRequest{Limit: 2}, 1, 2)
+	end()
+	end() // once
+	o.wantClaim(storage.ClaimRequest{Limit: 2}, 3)
+}
+
+// What a claim that failed has told of its way hides nothing: what it let go is
+// claimed by the next one.
+func TestFailedClaimHidesNothing(t *testing.T) {
+	t.Parallel()
+	o := seeded(t, 4, noSerial)
+	o.exec("ALTER TABLE {schema}.fencepost_store ADD CONSTRAINT spent CHECK (claims < 1)")
+	_, err := o.Claim(t.Context(), storage.ClaimRequest{Owner: "w1", Routes: []int64{o.route}, Limit: 2, Lease: time.Hour})
+	if err == nil {
+		t.Fatal("the counter of claims cannot be raised, and the claim went well") // Q17
+	}
+	o.exec("ALTER TABLE {schema}.fencepost_store DROP CONSTRAINT spent")
+	o.wantClaim(storage.ClaimRequest{Limit: 2}, 1, 2)
+}
+
+// The unique index of subjects leaves an item out when, and only when, it is
+// superseded (Q5).
+func (o *outbox) checkSuperseded() {
+	o.t.Helper()
+	var differ int
+	o.query(&differ, `SELECT count(*) FROM {schema}.fencepost_outbox_items AS i JOIN {schema}.fencepost_outbox_state AS s ON s.item = i.item
+WHERE i.superseded <> (s.superseded_by IS NOT NULL)`)
+	if differ != 0 {
+		o.t.Errorf("%d items are superseded in one table and not in the other", differ)
+	}
+}
