@@ -25,28 +25,38 @@ rust_program() {
   done
 }
 
+# example LANGUAGE INFO prints the example of docs/plugins/languages.md: the block
+# of that language.
+example() { awk -v info="\`\`\`$1" '$0 == info {on = 1; next} /^```/ {on = 0} on' docs/plugins/languages.md; }
+
 # keep LANGUAGE moves what was built to its place.
 keep() {
   mv "$new/$1.wasm" "$out/meterline-$1.wasm"
+  mv "$new/example-$1.wasm" "$out/example-$1.wasm"
   printf 'sdk: %-15s %8d bytes\n' "$1" "$(stat -c %s "$out/meterline-$1.wasm")"
 }
 
 # leave_out LANGUAGE WHAT removes what an earlier build left, so that no test
 # passes over it.
 leave_out() {
-  rm -f "$out/meterline-$1.wasm"
+  rm -f "$out/meterline-$1.wasm" "$out/example-$1.wasm"
   echo "sdk: no $2: the sample in $1 is left out" >&2
   absent+=("$1")
 }
 
 build_go() {
-  GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -buildmode=c-shared -trimpath -ldflags '-s -w' -o "$new/go.wasm" ./examples/exporter-go
+  local go=(env GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -buildmode=c-shared -trimpath -ldflags '-s -w')
+  example go >"$new/example.go"
+  "${go[@]}" -o "$new/go.wasm" ./examples/exporter-go
+  "${go[@]}" -o "$new/example-go.wasm" "$new/example.go"
   keep go
 }
 
 build_c() {
-  clang --target=wasm32 -O2 -mbulk-memory -ffreestanding -nostdlib -Wall -Wextra -Werror \
-    -Wl,--no-entry -Wl,--strip-all -I sdk/c -o "$new/c.wasm" sdk/c/sample/meterline.c
+  local clang=(clang --target=wasm32 -O2 -mbulk-memory -ffreestanding -nostdlib -Wall -Wextra -Werror '-Wl,--no-entry' '-Wl,--strip-all' -I sdk/c)
+  example c >"$new/example.c"
+  "${clang[@]}" -o "$new/c.wasm" sdk/c/sample/meterline.c
+  "${clang[@]}" -o "$new/example-c.wasm" "$new/example.c"
   keep c
 }
 
@@ -57,8 +67,10 @@ build_rust() {
     "$new/unit" --quiet >"$new/log" || { cat "$new/log" >&2; return 1; }
   fi
   "${rustc[@]}" "${wasm[@]}" --crate-type rlib --crate-name fencepost --out-dir "$new" sdk/rust/src/lib.rs
-  "${rustc[@]}" "${wasm[@]}" -C lto -C strip=symbols --crate-type cdylib --crate-name meterline \
-    --extern "fencepost=$new/libfencepost.rlib" -o "$new/rust.wasm" sdk/rust/sample/src/lib.rs
+  wasm+=(-C lto -C strip=symbols --crate-type cdylib --extern "fencepost=$new/libfencepost.rlib")
+  example rust >"$new/example.rs"
+  "${rustc[@]}" "${wasm[@]}" --crate-name meterline -o "$new/rust.wasm" sdk/rust/sample/src/lib.rs
+  "${rustc[@]}" "${wasm[@]}" --crate-name example -o "$new/example-rust.wasm" "$new/example.rs"
   keep rust
 }
 
@@ -79,8 +91,12 @@ asc_program() {
 }
 
 build_assemblyscript() {
-  node "$1" sdk/assemblyscript/sample/meterline.ts --outFile "$new/assemblyscript.wasm" \
-    -O3 --runtime incremental --use abort= --exportStart _initialize
+  local compile=(node "$1" -O3 --runtime incremental --use abort= --exportStart _initialize)
+  mkdir -p "$new/node_modules"
+  ln -s "$PWD/sdk/assemblyscript" "$new/node_modules/fencepost-assemblyscript"
+  example ts >"$new/example.ts"
+  "${compile[@]}" sdk/assemblyscript/sample/meterline.ts --outFile "$new/assemblyscript.wasm"
+  "${compile[@]}" --baseDir "$new" example.ts --outFile example-assemblyscript.wasm
   keep assemblyscript
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/fencepost/fencepost/host/carrier"
 	"github.com/fencepost/fencepost/plugins/exporters/stripe/module"
 	"github.com/fencepost/fencepost/plugins/exporters/stripe/stripetest"
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/exportertest"
 	"github.com/fencepost/fencepost/plugins/sdk/exportertest/conformance"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
@@ -26,7 +28,12 @@ var languages = []string{"go", "c", "rust", "assemblyscript"}
 // scripts/build-sdk-samples.sh puts it.
 func sample(t testing.TB, language string) []byte {
 	t.Helper()
-	module, err := os.ReadFile(filepath.Join("..", "..", "..", "bin", "sdk", "meterline-"+language+".wasm"))
+	return built(t, "meterline", language)
+}
+
+func built(t testing.TB, name, language string) []byte {
+	t.Helper()
+	module, err := os.ReadFile(filepath.Join("..", "..", "..", "bin", "sdk", name+"-"+language+".wasm"))
 	switch {
 	case err == nil:
 		return module
@@ -115,4 +122,35 @@ func describe(t *testing.T, language string) []byte {
 		t.Fatal(err)
 	}
 	return answer
+}
+
+// The examples of docs/plugins/languages.md do what they say.
+func TestDocumentedExamples(t *testing.T) {
+	t.Parallel()
+	for _, language := range languages {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(built(t, "example", language))
+			cfg.InertFiles, cfg.CacheDir = true, filepath.Join(scratch, "cache")
+			cfg.Host.HTTPSend = func(_ context.Context, batch []byte) ([]byte, error) {
+				requests, err := wirev1.DecodeRequests(batch)
+				if err != nil || len(requests) != 1 || string(requests[0].Body) != "7" || requests[0].Headers[0].Value != "fencepost_1" {
+					t.Errorf("sends %+v, %v", requests, err)
+				}
+				return wirev1.EncodeResponses([]capability.Response{{Status: 200}}, nil), nil
+			}
+			m := mustOpen(t, cfg)
+			answer, err := m.Call(t.Context(), uint32(wirev1.MethodDescribe), nil)
+			manifest, bad := wirev1.DecodeManifest(answer)
+			if err != nil || bad != nil || manifest.Name != "mine" || manifest.MaxBatch != 1 || manifest.Hosts[0] != "api.example.com" {
+				t.Errorf("describes itself as %+v, %v, %v", manifest, err, bad)
+			}
+			items := []exporter.Item{{ID: "item-1", Identifier: "fencepost_1", Value: "7"}}
+			answer, err = m.Call(t.Context(), uint32(wirev1.MethodDeliver), wirev1.EncodeDelivery(exporter.Delivery{Items: items}))
+			outcomes, bad := wirev1.DecodeOutcomes(answer)
+			if err != nil || bad != nil || len(outcomes) != 1 || outcomes[0].ItemID != "item-1" || outcomes[0].Kind != exporter.Accepted {
+				t.Errorf("answers %+v, %v, %v", outcomes, err, bad)
+			}
+		})
+	}
 }
