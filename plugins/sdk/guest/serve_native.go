@@ -18,7 +18,7 @@ import (
 func serve(build exporter.New, host capability.Host) Plugin {
 	names := named(host)
 	return Plugin{run: func() {
-		serveProcess("exporter", names, func(h capability.Host) answering { return NewDispatcher(build, h) })
+		serveProcess("exporters", names, func(h capability.Host) answering { return NewDispatcher(build, h) })
 	}}
 }
 
@@ -31,7 +31,7 @@ type answering interface {
 // that none did.
 func serveProcess(kind string, names []capability.Name, build func(capability.Host) answering) {
 	if !subprocess.Started() {
-		fmt.Fprintf(os.Stderr, "%s is a fencepost plugin and not a command: name it as exec:%s under an %s in fencepost.yaml, "+
+		fmt.Fprintf(os.Stderr, "%s is a fencepost plugin and not a command: name it as exec:%s under %s in fencepost.yaml, "+
 			"or build it with GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared and name the file as wasm:FILE\n",
 			filepath.Base(os.Args[0]), os.Args[0], kind)
 		os.Exit(2)
