@@ -16,6 +16,7 @@ func Provider() conformance.Provider {
 		Configuration: exporter.Configuration{Name: "sample", Account: "acme", Mode: "test", BaseURL: "https://api.meterline.example"},
 		Nonsense: []exporter.Configuration{
 			{Mode: "test", BaseURL: "https:///v1"},
+			{Mode: "test", BaseURL: "https://a.example/?b=c"},
 			{Mode: "test", BaseURL: "https://a.example/ b"},
 			{Mode: "test", Settings: []byte("null")},
 			{Mode: "test", Settings: []byte("{} {}")},

@@ -16,6 +16,7 @@ func Provider() conformance.Provider {
 	return conformance.Provider{
 		Configuration: exporter.Configuration{Name: "stripe", Account: "acct_1", Mode: "test"},
 		Nonsense: []exporter.Configuration{
+			{Mode: "test", BaseURL: "https://a.example/?b=c"},
 			{Mode: "test", Account: "none", Settings: []byte(`{"connected":true}`)},
 		},
 		Mapping: map[string]string{"event_name": "llm_tokens"},

@@ -2,10 +2,12 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
@@ -128,7 +130,16 @@ func (l linkedHTTP) Send(ctx context.Context, requests []capability.Request) ([]
 	if err != nil {
 		return nil, err
 	}
-	return wirev1.DecodeResponses(answers, len(requests))
+	responses, err := wirev1.DecodeResponses(answers, len(requests))
+	if _, refused := errors.AsType[*sdk.Error](err); err == nil || refused {
+		return responses, err
+	}
+	// As in a guest: they may have been sent.
+	responses = make([]capability.Response, len(requests))
+	for i := range responses {
+		responses[i] = capability.Response{Failure: capability.FailureUnknown, Reason: "answers_lost"}
+	}
+	return responses, nil
 }
 
 type linkedRandom struct{ double *Double }

@@ -89,7 +89,13 @@ func recognised(m *exporter.Manifest, r *capability.Response, identifier string)
 	for i := range m.Answers {
 		p := &m.Answers[i]
 		value, ok := at(body, p.Path)
-		if p.Status != r.Status || !ok || p.In != "" {
+		if p.Status != r.Status || p.In != "" {
+			continue
+		}
+		if len(p.Equals) == 0 && p.Contains == "" {
+			return p.Class, true
+		}
+		if !ok {
 			continue
 		}
 		if slices.Contains(p.Equals, value) {
