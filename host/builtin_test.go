@@ -166,7 +166,7 @@ func TestLinkedExportersRefuse(t *testing.T) {
 			tt.change(&e)
 			h, err := host.Open(t.Context(), linkedConfig(newStore(t), config.Config{Exporters: []config.Exporter{e}, Features: tt.features}))
 			if err == nil {
-				if err := h.Close(context.Background()); err != nil { //nolint:usetesting // ends with the test
+				if err := h.Close(context.Background()); err != nil {
 					t.Error(err)
 				}
 			}

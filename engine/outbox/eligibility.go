@@ -89,7 +89,8 @@ func Check(m exporter.Manifest, dest Destination, item exporter.Item, now time.T
 		}
 		value = value.Add(of)
 	}
-	if !inDomain(m.Values, value) {
+	if !inDomain(m.Values, value) || m.Every > 0 && item.Kind != string(storage.SubjectWindow) {
+		// A provider that knows a value by its span cannot be told single events.
 		return ReasonValueDomain
 	}
 	switch {

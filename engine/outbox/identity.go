@@ -52,18 +52,26 @@ type Window struct {
 	PeriodStart time.Time
 	From        decimal.Decimal
 	To          decimal.Decimal
+	// Span is when the span begins in which the window is the only one; zero
+	// where any number may follow. See [Span].
+	Span time.Time
 }
 
 // WindowRef is the subject reference of a window. Both bounds are in it, so
-// staging a window again is the same reference and the next window is another.
+// staging a window again is the same reference and the next window is another. So
+// is the same stretch in another span: the provider knows it by the span.
 func WindowRef(w Window) string {
-	return strings.Join([]string{
+	parts := []string{
 		"usage",
 		escapeRef(w.Feature),
 		escapeRef(w.PeriodStart.UTC().Format("2006-01-02T15:04:05.000000Z")),
 		escapeRef(w.From.String()),
 		escapeRef(w.To.String()),
-	}, ":")
+	}
+	if !w.Span.IsZero() {
+		parts = append(parts, escapeRef(w.Span.UTC().Format(time.RFC3339)))
+	}
+	return strings.Join(parts, ":")
 }
 
 // escapeRef makes joining with colons injective.

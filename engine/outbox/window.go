@@ -28,7 +28,7 @@ const windowMargin = time.Second
 
 // BuildWindow makes the item of a window. Its value is To less From, negative
 // where the counter fell, and its time is now, or the last second of a period
-// that has ended. What a provider cannot be told is quarantined with its reason:
+// that has ended; in a span, the start of the span. What a provider cannot be told is quarantined with its reason:
 // a negative value that came too late as correction_late. // O22, A-T17, Q20.
 func BuildWindow(s Stretch) storage.NewItem {
 	identity := storage.Identity{
@@ -48,6 +48,9 @@ func BuildWindow(s Stretch) storage.NewItem {
 	if at.Before(s.Window.PeriodStart) {
 		at = s.Window.PeriodStart
 	}
+	if !s.Window.Span.IsZero() {
+		at = s.Window.Span
+	}
 	var err error
 	item.Payload, err = FreezePayload(exporter.Item{
 		Feature: s.Window.Feature, Value: value.String(), Timestamp: at, PeriodStart: s.Window.PeriodStart, PeriodEnd: s.PeriodEnd,
@@ -62,6 +65,9 @@ func BuildWindow(s Stretch) storage.NewItem {
 			Identity: identity, Digest: digest, Customer: s.Customer, Payload: item.Payload, Mapping: s.Mapping,
 		})
 		if err == nil {
+			if !s.Window.Span.IsZero() {
+				item.SubjectKey = spanSubject(s, &manifest, intent.Mapping)
+			}
 			item.SerialKey = SerialKey(DestinationOf(s.Route), manifest.SerialBy, intent)
 			reason = Check(manifest, DestinationOf(s.Route), intent, s.Now)
 		}

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
@@ -21,6 +22,9 @@ type reported struct {
 	// charged there is not charged again here. // Q4, Q20
 	elsewhere reading
 	customer  string
+	// span is that of the window to be staged, at an exporter that gets one in
+	// each; zero at others.
+	span time.Time
 }
 
 // boundsBy are bounds by their key.

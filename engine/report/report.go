@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
@@ -50,7 +51,12 @@ type Config struct {
 
 // Reporter stages windows and acknowledges them. Run and Once are for one
 // goroutine at a time; any number of reporters may work on one store.
-type Reporter struct{ cfg Config }
+type Reporter struct {
+	cfg Config
+	// spent says until when a bound gets no window, because its span has one.
+	// It spares the store a question; the store's answer would be the same.
+	spent map[storage.BoundKey]time.Time
+}
 
 // flushWait is how long after the end of a period its last window waits for hosts
 // that have not said that everything of the period is in the store. What they
@@ -68,6 +74,10 @@ type Summary struct {
 	// Waiting counters belong to a period that has ended and that not every
 	// host has flushed.
 	Waiting int
+	// Carried counters have grown by less than their exporter can be told, or
+	// have fallen below what it was told and cannot be untold: the next window
+	// has it.
+	Carried int
 	// Blocked windows wait for a person: the provider refused them, or they
 	// cannot be sent, or nobody knows what became of them.
 	Blocked int
@@ -81,7 +91,7 @@ func New(cfg Config) *Reporter {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Reporter{cfg: cfg}
+	return &Reporter{cfg: cfg, spent: map[storage.BoundKey]time.Time{}}
 }
 
 // Run makes a pass at once and then one every interval until ctx ends.
@@ -110,6 +120,7 @@ func (r *Reporter) Run(ctx context.Context) {
 // since. An error leaves nothing half done.
 func (r *Reporter) Once(ctx context.Context) (Summary, error) {
 	p := &pass{Reporter: r, now: r.cfg.Now()}
+	maps.DeleteFunc(r.spent, func(_ storage.BoundKey, until time.Time) bool { return !p.now.Before(until) })
 	if err := p.acknowledge(ctx); err != nil {
 		return p.sum, fmt.Errorf("acknowledge windows: %w", err)
 	}
@@ -277,6 +288,9 @@ func (p *pass) counter(ctx context.Context, c storage.Counter, route storage.Rou
 	if b.staged || to.Equal(b.acked) {
 		return nil
 	}
+	if m, ok := p.cfg.Manifests[route.Exporter]; ok && m.Every > 0 {
+		return p.spaced(ctx, c, route, b, m)
+	}
 	for range tries {
 		done, err := p.stage(ctx, c, route, b, to)
 		if done || err != nil {
@@ -306,7 +320,7 @@ const (
 // pass looks at them. It reports false if the window's identity exists.
 func (p *pass) stage(ctx context.Context, c storage.Counter, route storage.Route, b reported, to reading) (bool, error) {
 	s := outbox.Stretch{
-		Tenant: c.Tenant, Window: outbox.Window{Feature: c.Feature, PeriodStart: c.PeriodStart, From: b.acked, To: to},
+		Tenant: c.Tenant, Window: outbox.Window{Feature: c.Feature, PeriodStart: c.PeriodStart, From: b.acked, To: to, Span: b.span},
 		PeriodEnd: c.PeriodEnd, Route: route, Mapping: p.mappings[route.MappingVersion], Customer: b.customer,
 		AttemptBudget: p.cfg.AttemptBudget, Now: p.now,
 	}

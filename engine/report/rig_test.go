@@ -43,6 +43,15 @@ type rig struct {
 // on runs a test on both stores.
 func on(t *testing.T, test func(r *rig)) {
 	t.Helper()
+	onWith(t, exporter.Manifest{
+		Name: "stripe", WindowPast: 35 * 24 * time.Hour, WindowFuture: 5 * time.Minute, MappingKeys: []string{"event_name"},
+		Values: exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true},
+	}, test)
+}
+
+// onWith runs a test on both stores, with an exporter of one's own.
+func onWith(t *testing.T, m exporter.Manifest, test func(r *rig)) {
+	t.Helper()
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
@@ -50,7 +59,7 @@ func on(t *testing.T, test func(r *rig)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(newRig(t, st))
+		test(newRig(t, st, m))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -59,11 +68,11 @@ func on(t *testing.T, test func(r *rig)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(newRig(t, st))
+		test(newRig(t, st, m))
 	})
 }
 
-func newRig(t *testing.T, st store) *rig {
+func newRig(t *testing.T, st store, m exporter.Manifest) *rig {
 	t.Helper()
 	r := &rig{t: t, store: st, now: noon}
 	t.Cleanup(func() {
@@ -73,11 +82,8 @@ func newRig(t *testing.T, st store) *rig {
 	})
 	e, err := engine.New(engine.Config{
 		Store: st, Now: func() time.Time { return r.now }, Buffer: engine.Buffer{FlushEvery: -1},
-		Features: map[string]engine.Feature{"calls": {Buffered: true, Signed: true}},
-		Manifests: map[string]exporter.Manifest{"stripe": {
-			Name: "stripe", WindowPast: 35 * 24 * time.Hour, WindowFuture: 5 * time.Minute, MappingKeys: []string{"event_name"},
-			Values: exporter.ValueDomain{SignificantDigits: 15, MaxDecimals: 12, Negative: true},
-		}},
+		Features:  map[string]engine.Feature{"calls": {Buffered: true, Signed: true}},
+		Manifests: map[string]exporter.Manifest{"stripe": m},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -90,6 +90,8 @@ func signing(t *testing.T) (*Client, *server, *atomic.Pointer[http.Request]) {
 		c.Secrets = map[string]InjectedSecret{
 			"hook": {Scheme: exporter.SecretWebhook, Value: grant.NewSecret(webhookOld + " " + webhookNew)},
 			"aws":  {Scheme: exporter.SecretAWS, Value: grant.NewSecret(awsExample)},
+			// A plugin may name two secrets for one header.
+			"api_key": {Header: "Authorization", Prefix: "Bearer ", Value: grant.NewSecret(testKey)},
 		}
 	})
 	return client, s, &got
@@ -157,6 +159,8 @@ func TestSignedRequestsRefused(t *testing.T) {
 			r.Headers = append(r.Headers, capability.Header{Name: "x-amz-date", Value: "x"})
 		}, reasonHeaderRefused},
 		"two signers":       {func(r *capability.Request) { r.Secrets = []string{"hook", "aws"} }, reasonHeaderRefused},
+		"its header taken":  {func(r *capability.Request) { r.Secrets = []string{"api_key", "aws"} }, reasonHeaderRefused},
+		"its header after":  {func(r *capability.Request) { r.Secrets = []string{"aws", "api_key"} }, reasonHeaderRefused},
 		"no scope":          {func(r *capability.Request) { r.Secrets, r.SigningScope = []string{"aws"}, "" }, reasonNotSignable},
 		"scope of a header": {func(r *capability.Request) { r.Secrets, r.SigningScope = []string{"aws"}, "us-east-1\n/x" }, reasonNotSignable},
 		"untidy path":       {func(r *capability.Request) { r.Secrets = []string{"aws"}; r.URL += "a/../b" }, reasonNotSignable},

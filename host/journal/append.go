@@ -111,7 +111,7 @@ func (f *File) write(ctx context.Context, entries []*entry) {
 		return
 	}
 	defer unlock()
-	reason := ""
+	var reason string
 	switch {
 	case f.closed:
 		reason = ReasonClosed

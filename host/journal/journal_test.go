@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -151,7 +152,7 @@ func TestTornLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, torn := range []string{`{`, `{"sequence":3,"previous":"00`, strings.Repeat("x", 2*RecordBytesMax)[:RecordBytesMax+200]} {
-		if err := os.WriteFile(path, append(whole[:len(whole):len(whole)], torn...), 0o600); err != nil {
+		if err := os.WriteFile(path, append(slices.Clip(whole), torn...), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if v := verify(t, path, 2); v.Torn != int64(len(torn)) {
@@ -164,7 +165,7 @@ func TestTornLine(t *testing.T) {
 		_ = g.Close()
 	}
 	// Another process was killed while this one had the file open.
-	if err := os.WriteFile(path, append(whole[:len(whole):len(whole)], `{"seq`...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(slices.Clip(whole), `{"seq`...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	appended(t, f, false, "c")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func (r *rig) windows(n int) []string {
 	r.t.Helper()
 	var ids []string
 	for i := range n {
-		ids = append(ids, r.add(window(account(i), fmt.Sprint(i))))
+		ids = append(ids, r.add(window(account(i), strconv.Itoa(i))))
 	}
 	return ids
 }

@@ -213,7 +213,7 @@ func (w *delivery) records(items []*exporter.Item, body []byte) {
 			for _, r := range a.Results {
 				if isOf(r.UsageRecord, it) {
 					found++
-					o.Kind, o.Code, o.ProviderRef = status(r.Status)
+					o.Kind, o.Code = status(r.Status)
 					if o.Kind == exporter.Accepted {
 						o.ProviderRef = r.ID
 					}
@@ -233,16 +233,16 @@ func (w *delivery) records(items []*exporter.Item, body []byte) {
 	}
 }
 
-func status(s string) (kind exporter.OutcomeKind, code, ref string) {
+func status(s string) (kind exporter.OutcomeKind, code string) {
 	switch s {
 	case "Success":
-		return exporter.Accepted, "", ""
+		return exporter.Accepted, ""
 	case "CustomerNotSubscribed":
-		return exporter.Rejected, s, ""
+		return exporter.Rejected, s
 	case "DuplicateRecord":
-		return exporter.Conflict, s, ""
+		return exporter.Conflict, s
 	}
-	return exporter.Uncertain, "status_unknown", ""
+	return exporter.Uncertain, "status_unknown"
 }
 
 // isOf reports whether a record of an answer is that of an item. AWS writes
