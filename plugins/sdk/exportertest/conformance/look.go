@@ -85,7 +85,9 @@ func wordByte(c byte) bool {
 // host reads them; false: none.
 func recognised(m *exporter.Manifest, r *capability.Response, identifier string) (exporter.AnswerClass, bool) {
 	var body any
-	_ = json.Unmarshal(r.Body, &body)
+	d := json.NewDecoder(bytes.NewReader(r.Body))
+	d.UseNumber()
+	_ = d.Decode(&body) // no JSON has nothing at any path
 	for i := range m.Answers {
 		p := &m.Answers[i]
 		value, ok := at(body, p.Path)
@@ -108,12 +110,17 @@ func recognised(m *exporter.Manifest, r *capability.Response, identifier string)
 	return "", false
 }
 
-// at is the string at a JSON pointer.
+// at is the string or number at a JSON pointer.
 func at(value any, pointer string) (string, bool) {
 	for _, key := range strings.Split(pointer, "/")[1:] {
 		object, _ := value.(map[string]any)
 		value = object[strings.NewReplacer("~1", "/", "~0", "~").Replace(key)]
 	}
-	s, ok := value.(string)
-	return s, ok
+	switch v := value.(type) {
+	case string:
+		return v, true
+	case json.Number:
+		return v.String(), true
+	}
+	return "", false
 }
