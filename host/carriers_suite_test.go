@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -125,7 +126,7 @@ func batchOf(n int) []byte {
 	d := exporter.Delivery{Deadline: time.Now().Add(time.Hour), Items: make([]exporter.Item, n)}
 	for i := range d.Items {
 		d.Items[i] = exporter.Item{
-			ID: fmt.Sprint(i), Identifier: fmt.Sprintf("fencepost_%064d", i), Customer: "cus_1", Feature: "tokens", Value: "12.5",
+			ID: strconv.Itoa(i), Identifier: fmt.Sprintf("fencepost_%064d", i), Customer: "cus_1", Feature: "tokens", Value: "12.5",
 			Kind: "event", Account: "acct_1", Mode: "test", Timestamp: time.Now(), Mapping: map[string]string{"event_name": "llm_tokens"}, Attempt: 1,
 		}
 	}

@@ -37,7 +37,7 @@ var nativeStripe = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	out := filepath.Join(dir, "stripe")
-	cmd := exec.Command("go", "build", "-o", out, "../plugins/exporters/stripe/plugin") //nolint:noctx // shared by all tests
+	cmd := exec.Command("go", "build", "-o", out, "../plugins/exporters/stripe/plugin")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the native exporter: %w: %s", err, b)
@@ -76,7 +76,7 @@ func install(t *testing.T, file string, content []byte, change func(*grant.Locke
 	}
 	path := filepath.Join(dir, file)
 	lock := grant.Lock{Plugins: []grant.Locked{locked}}
-	err = errors.Join(os.WriteFile(path, content, 0o700), os.WriteFile(path+grant.ManifestSuffix, sidecar, 0o600), lock.Save(filepath.Join(dir, "plugins.lock"))) //nolint:gosec // a program
+	err = errors.Join(os.WriteFile(path, content, 0o700), os.WriteFile(path+grant.ManifestSuffix, sidecar, 0o600), lock.Save(filepath.Join(dir, "plugins.lock")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestInstalledPluginIsChecked(t *testing.T) {
 		"host":          {change: func(l *grant.Locked) { l.Hosts = nil }, want: "not_granted"},
 		"secret":        {change: func(l *grant.Locked) { l.Secrets = nil }, want: "not_granted"},
 		"storage":       {change: func(l *grant.Locked) { l.Kind = grant.KindStorage }, want: "stripe"},
-		"writable lock": {after: func(dir string) error { return os.Chmod(filepath.Join(dir, "plugins.lock"), 0o666) }, want: "plugins.lock"}, //nolint:gosec // that is the point
+		"writable lock": {after: func(dir string) error { return os.Chmod(filepath.Join(dir, "plugins.lock"), 0o666) }, want: "plugins.lock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -157,7 +157,7 @@ func (p *Process) child(ctx context.Context) (*child, *carrier.Fault) {
 		case done <- started{c, fault}:
 		case <-gaveUp:
 			if fault != nil {
-				p.cfg.Logger.Warn("plugin process not started", "fault", fault.Error())
+				p.cfg.Logger.WarnContext(ctx, "plugin process not started", "fault", fault.Error())
 				<-p.tokens
 				return
 			}
