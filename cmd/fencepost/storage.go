@@ -127,7 +127,7 @@ func judged(plugin string) (host.OpenStorage, error) {
 		return open, nil
 	}
 	if scheme == "exec" && name != "" {
-		program, err := os.ReadFile(name) //nolint:gosec // the operator names it
+		program, err := os.ReadFile(name)
 		if err != nil {
 			return nil, &sdk.Error{Tag: sdk.TagInvalid, Field: "plugin", Rule: "a file that can be read", Err: err}
 		}

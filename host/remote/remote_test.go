@@ -201,10 +201,10 @@ func TestNeverOpen(t *testing.T) {
 		t.Errorf("%d calls: %v", c.called(0)-before, err)
 	}
 	c.answer = func(m wirev1.Method, _, answer []byte, err error) ([]byte, error) {
-		switch m {
-		case storagev1.MethodLoadCounter:
+		if m == storagev1.MethodLoadCounter {
 			return nil, notOpen
-		case storagev1.MethodOpen:
+		}
+		if m == storagev1.MethodOpen {
 			return nil, &carrier.PluginError{Payload: wirev1.EncodeError(sdk.Invalid("dsn", "a store"))}
 		}
 		return answer, err

@@ -196,7 +196,7 @@ func (s *Shared) setUp(c *child) *carrier.Fault {
 
 // perform makes one call, and ends the process if it is not answered in time.
 func (s *Shared) perform(r *shared, deadline time.Time, call carrier.SetupCall) ([]byte, error) {
-	left := time.Until(deadline)
+	left := time.Until(deadline) //nolint:forbidigo // contexts go by this clock
 	ctx, cancel := context.WithTimeout(s.process.killed, left+s.grace)
 	defer cancel()
 	told := metadata.AppendToOutgoingContext(ctx, subprocess.Timeout, strconv.FormatInt(max(left.Microseconds(), 1), 10))

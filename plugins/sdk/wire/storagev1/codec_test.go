@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,8 +234,7 @@ func TestRepeatedSingles(t *testing.T) {
 		t.Errorf("two units: %v", err)
 	}
 	keys := bytes.Repeat(field(4, []byte("x")), 600)
-	folded := append(keys, keys...)
-	if _, err := storagev1.DecodeAggregateQuery(folded); !errors.Is(err, wirev1.ErrTooLarge) {
+	if _, err := storagev1.DecodeAggregateQuery(slices.Concat(keys, keys)); !errors.Is(err, wirev1.ErrTooLarge) {
 		t.Errorf("1200 names: %v", err)
 	}
 }
