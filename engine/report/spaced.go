@@ -11,7 +11,7 @@ import (
 // spaced stages the window of a counter for an exporter that gets at most one for
 // each customer and key in a span. Where the span has one, of this counter or of
 // another of the same customer, what was counted waits for the next span; so does
-// what the provider cannot be told yet. // Q21
+// what the provider cannot be told yet (Q21).
 func (p *pass) spaced(ctx context.Context, c storage.Counter, route storage.Route, b reported, m exporter.Manifest) error {
 	key := keyOf(c, route)
 	if _, spent := p.spent[key]; spent {
