@@ -166,10 +166,10 @@ func (cl *claimer) expired(ctx context.Context) error {
 // hint leads to too few, it looks again from the beginning.
 func (cl *claimer) pending(ctx context.Context) error {
 	hints := &cl.t.a.hints
-	cl.endTurn, cl.alone = hints.turn(ctx, cl.routes)
-	defer cl.endTurn()
-	if now := hints.get(cl.routes, time.Now()); now.until.Equal(cl.start.until) { //nolint:forbidigo // as in Claim
-		cl.start.pending = now.pending
+	if cl.start.before == (position{}) {
+		cl.endTurn, cl.alone = hints.turn(ctx, cl.routes)
+		defer cl.endTurn()
+		cl.start.pending = hints.pendingNow(cl.routes, cl.start)
 	}
 	if cl.start.pending != (position{}) {
 		if err := cl.pendingFrom(ctx, cl.start.pending); err != nil || cl.room() == 0 {

@@ -104,3 +104,26 @@ WHERE i.superseded <> (s.superseded_by IS NOT NULL)`)
 		o.t.Errorf("%d items are superseded in one table and not in the other", differ)
 	}
 }
+
+// When a hint has been believed for long enough, one claim looks from the
+// beginning, and the others go on; what it finds there is the way for all.
+func TestOneClaimBeginsAnew(t *testing.T) {
+	t.Parallel()
+	var h hints
+	routes, now := []int64{1}, time.Unix(1000, 0)
+	at := func(item int64) hint { return hint{pending: position{time.Unix(900, 0), item}} }
+	h.put(routes, h.get(routes, now), at(5))
+	now = now.Add(hintLife)
+	scout, other := h.get(routes, now), h.get(routes, now)
+	if scout.pending != (position{}) || scout.before != at(5).pending || other.pending != at(5).pending || other.before != (position{}) {
+		t.Errorf("one %+v, other %+v", scout, other)
+	}
+	h.put(routes, other, at(7))
+	if got := h.pendingNow(routes, other); got != at(7).pending {
+		t.Errorf("the others are at %+v", got)
+	}
+	h.put(routes, scout, at(3))
+	if got := h.pendingNow(routes, other); got != at(3).pending {
+		t.Errorf("it found items at the beginning, and the others are at %+v", got)
+	}
+}

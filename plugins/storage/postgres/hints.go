@@ -51,6 +51,9 @@ type hint struct {
 	leased time.Time
 	// serial: some of their items have serial keys.
 	serial bool
+	// before is set for the one claim that looks from the beginning: where the
+	// others go on meanwhile.
+	before position
 	// walking holds an element while a claim walks the index.
 	walking chan struct{}
 }
@@ -63,9 +66,25 @@ func (h *hints) get(routes []int64, now time.Time) hint {
 	defer h.mu.Unlock()
 	k := h.entry(routes)
 	if !now.Before(k.until) {
-		*k = hint{until: now.Add(hintLife), serial: k.serial, walking: k.walking}
+		// One claim begins anew and says what it found. The others go on from
+		// where they were: with an old snapshot open the way is long.
+		k.until, k.leased = now.Add(hintLife), time.Time{}
+		scout := *k
+		scout.pending, scout.before = position{}, k.pending
+		return scout
 	}
 	return *k
+}
+
+// pendingNow answers how far the claims have got by now, if the hint is still
+// the one that old came from.
+func (h *hints) pendingNow(routes []int64, old hint) position {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.entry(routes); k.until.Equal(old.until) {
+		return k.pending
+	}
+	return old.pending
 }
 
 // entry needs the mutex.
@@ -92,8 +111,8 @@ func (h *hints) put(routes []int64, old, found hint) {
 		return
 	}
 	switch {
-	case found.pending == (position{}):
-		k.pending = position{}
+	case found.pending == (position{}), found.pending.compare(old.before) < 0:
+		k.pending = found.pending // it all begins there again
 	case k.pending.compare(found.pending) < 0:
 		k.pending = found.pending
 	}
