@@ -11,8 +11,8 @@ func serveAnswerer(kind string, build func(capability.Host) Answerer, host capab
 	}}
 }
 
-// Concurrent reports whether the plugin takes calls side by side. What such a
-// plugin asks of the host belongs to the latest of them.
+// Concurrent reports whether the plugin takes calls side by side. What it asks
+// of the host with the context of a call belongs to that call.
 func (p *process) Concurrent() bool {
 	c, ok := p.plugin.(interface{ Concurrent() bool })
 	return ok && c.Concurrent()
