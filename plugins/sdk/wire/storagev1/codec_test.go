@@ -280,3 +280,21 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// As many edges as the contract allows, and not one more: packed numbers are
+// counted, not their bytes.
+func TestMostEdges(t *testing.T) {
+	t.Parallel()
+	q := storage.AggregateQuery{Edges: make([]time.Time, 100_001)}
+	for i := range q.Edges {
+		q.Edges[i] = time.UnixMicro(1_700_000_000_000_000 + int64(i)).UTC()
+	}
+	got, err := storagev1.DecodeAggregateQuery(must(t, storagev1.EncodeAggregateQuery, &q))
+	if err != nil || !slices.Equal(got.Edges, q.Edges) {
+		t.Errorf("%d edges: %v", len(got.Edges), err)
+	}
+	q.Edges = append(q.Edges, time.UnixMicro(1))
+	if _, err := storagev1.DecodeAggregateQuery(must(t, storagev1.EncodeAggregateQuery, &q)); !errors.Is(err, wirev1.ErrTooLarge) {
+		t.Errorf("one more: %v", err)
+	}
+}
