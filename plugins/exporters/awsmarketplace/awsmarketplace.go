@@ -64,6 +64,9 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 			Rule: "the capability http", Hint: "grant http to this plugin",
 		}
 	}
+	if c.Mode != "test" && c.Mode != "live" {
+		return sdk.Invalid("mode", "test or live")
+	}
 	var s settings
 	d := json.NewDecoder(bytes.NewReader(c.Settings))
 	d.DisallowUnknownFields()
@@ -84,10 +87,10 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 		base = "https://" + defaultHost
 	}
 	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return sdk.Invalid("base_url", "an https address without user, path and query")
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return sdk.Invalid("base_url", "an https address without user and query")
 	}
-	e.url, e.settings = "https://"+u.Host+"/", s
+	e.url, e.settings = strings.TrimRight(base, "/")+"/", s
 	return nil
 }
 

@@ -54,6 +54,9 @@ type delivery struct {
 // Deliver reports windows in requests of 25 records. A request that is refused
 // because of one of its records is sent again record by record.
 func (e *Exporter) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.ItemOutcome, error) {
+	if e.url == "" {
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "not_configured", Rule: "Configure before Deliver"}
+	}
 	w := &delivery{Exporter: e, outcomes: make(map[string]exporter.ItemOutcome, len(d.Items))}
 	var items []*exporter.Item
 	for i := range d.Items {

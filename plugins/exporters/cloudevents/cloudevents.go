@@ -62,6 +62,9 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 			Rule: "the capability http", Hint: "grant http to this plugin",
 		}
 	}
+	if c.Mode != "test" && c.Mode != "live" {
+		return sdk.Invalid("mode", "test or live")
+	}
 	u, err := url.Parse(c.BaseURL)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return sdk.Invalid("base_url", `the https address of the service without query, such as "https://openmeter.cloud"`)
@@ -97,6 +100,9 @@ func (*Exporter) Close(context.Context) error { return nil }
 type shape interface {
 	// request returns path, content type and body of a batch.
 	request(items []*exporter.Item) (path, contentType string, body []byte, err error)
+	// refuses reports whether an answer says that nothing of its request was
+	// taken. A proxy's may have the same status.
+	refuses(status int, body []byte) bool
 	// faulty says what a refusal of a whole batch says of its items, in their
 	// order.
 	faulty(n int, body []byte) []verdict

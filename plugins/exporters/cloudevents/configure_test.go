@@ -35,7 +35,7 @@ func TestConfigure(t *testing.T) {
 		"lago, source": {"https://openmeter.cloud", `{"shape":"lago","source":"x"}`, "settings.source"},
 	} {
 		e := cloudevents.New(capability.Host{HTTP: nothing{}})
-		err := e.Configure(t.Context(), exporter.Configuration{BaseURL: tt.base, Settings: json.RawMessage(tt.settings)})
+		err := e.Configure(t.Context(), exporter.Configuration{Mode: "test", BaseURL: tt.base, Settings: json.RawMessage(tt.settings)})
 		var refused *sdk.Error
 		switch {
 		case tt.field == "" && err != nil:

@@ -12,6 +12,7 @@ import (
 
 // Codes of outcomes, beside http_STATUS.
 const (
+	CodeUnknown  = "unknown_correction" // of a method that was not declared: nothing is sent
 	CodeNotSent  = "not_sent"
 	CodeNoAnswer = "no_answer"     // sent, and no whole answer came back
 	CodeBusy     = "busy"          // 429
@@ -32,16 +33,26 @@ type delivery struct {
 // itself: one bad item holds back no other.
 func (e *Exporter) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.ItemOutcome, error) {
 	w := &delivery{Exporter: e, outcomes: make(map[string]exporter.ItemOutcome, len(d.Items))}
-	items := make([]*exporter.Item, len(d.Items))
+	if e.shape == nil {
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "not_configured", Rule: "Configure before Deliver"}
+	}
+	var items []*exporter.Item
 	for i := range d.Items {
-		items[i] = &d.Items[i]
+		it := &d.Items[i]
+		if it.Corrects != nil && it.Corrects.Method != exporter.CorrectNegative {
+			w.outcomes[it.ID] = exporter.ItemOutcome{ItemID: it.ID, Kind: exporter.Retry, Code: CodeUnknown}
+			continue
+		}
+		items = append(items, it)
 	}
-	if err := w.whole(ctx, items); err != nil {
-		return nil, err
+	if len(items) > 0 {
+		if err := w.whole(ctx, items); err != nil {
+			return nil, err
+		}
 	}
-	out := make([]exporter.ItemOutcome, 0, len(items))
-	for _, it := range items {
-		out = append(out, w.outcomes[it.ID])
+	out := make([]exporter.ItemOutcome, 0, len(d.Items))
+	for i := range d.Items {
+		out = append(out, w.outcomes[d.Items[i].ID])
 	}
 	return out, nil
 }
@@ -121,7 +132,7 @@ func (w *delivery) judge(items []*exporter.Item, r *capability.Response) (alone,
 		o.Kind, o.Code = exporter.Accepted, ""
 	case r.Status == http.StatusTooManyRequests:
 		o.Kind, o.Code = exporter.RateLimited, CodeBusy
-	case r.Status == http.StatusBadRequest, r.Status == http.StatusUnprocessableEntity:
+	case w.shape.refuses(r.Status, r.Body):
 		return w.refused(items, r)
 	}
 	w.all(items, o)

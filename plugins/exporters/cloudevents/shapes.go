@@ -3,6 +3,7 @@ package cloudevents
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -39,6 +40,12 @@ func (o openMeter) request(items []*exporter.Item) (path, contentType string, bo
 	return "/api/v1/events", "application/cloudevents-batch+json", body, err
 }
 
+// refuses reads a problem (RFC 9457) that repeats its status.
+func (openMeter) refuses(status int, body []byte) bool {
+	var problem struct{ Status int }
+	return status == http.StatusBadRequest && json.Unmarshal(body, &problem) == nil && problem.Status == status
+}
+
 func (openMeter) faulty(n int, _ []byte) []verdict { return make([]verdict, n) }
 
 func (openMeter) lookup(*exporter.Item) string { return "" }
@@ -69,6 +76,11 @@ func (lago) request(items []*exporter.Item) (path, contentType string, body []by
 	}
 	body, err = json.Marshal(map[string][]transaction{"events": list})
 	return "/api/v1/events/batch", "application/json", body, err
+}
+
+func (lago) refuses(status int, body []byte) bool {
+	var refusal struct{ Code string }
+	return status == http.StatusUnprocessableEntity && json.Unmarshal(body, &refusal) == nil && refusal.Code == codeValidation
 }
 
 // faulty reads error_details, whose members are positions in the batch.

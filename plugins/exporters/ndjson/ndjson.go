@@ -25,7 +25,14 @@ func New(host capability.Host) exporter.Exporter { return &Exporter{file: host.A
 
 // Exporter writes items as lines. Make it with [New]; the zero value can only
 // describe itself. It is not for use from two goroutines at once.
-type Exporter struct{ file capability.Append }
+type Exporter struct {
+	file       capability.Append
+	configured bool
+}
+
+// CodeUnknown is the code of a correction of a method that was not declared:
+// nothing is written.
+const CodeUnknown = "unknown_correction"
 
 // Describe returns the manifest.
 func (*Exporter) Describe(context.Context) (exporter.Manifest, error) {
@@ -48,12 +55,16 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 			Rule: "the capability append", Hint: "grant append to this plugin, and name its file",
 		}
 	}
+	if c.Mode != "test" && c.Mode != "live" {
+		return sdk.Invalid("mode", "test or live")
+	}
 	if c.BaseURL != "" {
 		return sdk.Invalid("base_url", "absent: this exporter writes a file")
 	}
 	if text := strings.TrimSpace(string(c.Settings)); text != "" && text != "{}" && text != "null" {
 		return sdk.Invalid("settings", "absent: this exporter has none")
 	}
+	e.configured = true
 	return nil
 }
 
@@ -79,9 +90,18 @@ type Record struct {
 
 // Deliver appends one record for each item and answers for each.
 func (e *Exporter) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.ItemOutcome, error) {
-	records := make([]capability.Record, len(d.Items))
+	if !e.configured {
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "not_configured", Rule: "Configure before Deliver"}
+	}
+	outcomes := make([]exporter.ItemOutcome, len(d.Items))
+	var records []capability.Record
+	var asked []int
 	for i := range d.Items {
 		it := &d.Items[i]
+		if it.Corrects != nil && it.Corrects.Method != exporter.CorrectNegative {
+			outcomes[i] = exporter.ItemOutcome{ItemID: it.ID, Kind: exporter.Retry, Code: CodeUnknown}
+			continue
+		}
 		r := Record{
 			Identifier: it.Identifier, Kind: it.Kind, Account: it.Account, Mode: it.Mode, Customer: it.Customer,
 			Feature: it.Feature, Value: it.Value, Timestamp: it.Timestamp.UTC(),
@@ -94,15 +114,18 @@ func (e *Exporter) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter
 		if err != nil {
 			return nil, sdk.Invalid("items", "times and texts that JSON has").At(i)
 		}
-		records[i] = capability.Record{Item: it.ID, Identifier: it.Identifier, Again: it.Attempt > 1, JSON: text}
+		asked = append(asked, i)
+		records = append(records, capability.Record{Item: it.ID, Identifier: it.Identifier, Again: it.Attempt > 1, JSON: text})
+	}
+	if len(records) == 0 {
+		return outcomes, nil
 	}
 	appended, err := e.file.Append(ctx, records)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the host's own refusal says it all
 	}
-	outcomes := make([]exporter.ItemOutcome, len(d.Items))
-	for i := range d.Items {
-		outcomes[i] = judge(&d.Items[i], appended[i])
+	for n, i := range asked {
+		outcomes[i] = judge(&d.Items[i], appended[n])
 	}
 	return outcomes, nil
 }

@@ -81,7 +81,7 @@ func TestDeliver(t *testing.T) {
 func TestConfigure(t *testing.T) {
 	t.Parallel()
 	for field, c := range map[string]exporter.Configuration{
-		"base_url": {BaseURL: "https://example.com"}, "settings": {Settings: json.RawMessage(`{"path":"/etc/passwd"}`)},
+		"base_url": {Mode: "test", BaseURL: "https://example.com"}, "settings": {Mode: "test", Settings: json.RawMessage(`{"path":"/etc/passwd"}`)},
 	} {
 		var refused *sdk.Error
 		if err := ndjson.New(capability.Host{Append: &file{}}).Configure(t.Context(), c); !errors.As(err, &refused) || refused.Field != field {

@@ -30,7 +30,7 @@ func TestConfigure(t *testing.T) {
 		"any settings": {"https://example.com", `{"type":"x"}`, "settings"},
 	} {
 		e := webhook.New(capability.Host{HTTP: nothing{}})
-		err := e.Configure(t.Context(), exporter.Configuration{BaseURL: tt.base, Settings: json.RawMessage(tt.settings)})
+		err := e.Configure(t.Context(), exporter.Configuration{Mode: "test", BaseURL: tt.base, Settings: json.RawMessage(tt.settings)})
 		var refused *sdk.Error
 		switch {
 		case tt.field == "" && err != nil:

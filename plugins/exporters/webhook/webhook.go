@@ -39,6 +39,7 @@ const (
 	CodeRedirect = "redirect"  // the receiver is elsewhere: mend base_url
 	CodeGone     = "gone"      // the receiver wants no more messages
 	CodeBusy     = "busy"
+	CodeUnknown  = "unknown_correction" // of a method that was not declared: nothing is sent
 )
 
 const keyType = "type"
@@ -88,6 +89,9 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 			Rule: "the capability http", Hint: "grant http to this plugin",
 		}
 	}
+	if c.Mode != "test" && c.Mode != "live" {
+		return sdk.Invalid("mode", "test or live")
+	}
 	u, err := url.Parse(c.BaseURL)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return sdk.Invalid("base_url", `the https address of the receiver, such as "https://example.com/usage"`)
@@ -126,27 +130,39 @@ type Data struct {
 
 // Deliver sends one message for each item and answers for each.
 func (e *Exporter) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.ItemOutcome, error) {
-	requests := make([]capability.Request, len(d.Items))
+	if e.url == "" {
+		return nil, &sdk.Error{Tag: sdk.TagInvalid, Code: "not_configured", Rule: "Configure before Deliver"}
+	}
+	outcomes := make([]exporter.ItemOutcome, len(d.Items))
+	var requests []capability.Request
+	var sent []int
 	for i := range d.Items {
+		if c := d.Items[i].Corrects; c != nil && c.Method != exporter.CorrectNegative {
+			outcomes[i] = exporter.ItemOutcome{ItemID: d.Items[i].ID, Kind: exporter.Retry, Code: CodeUnknown}
+			continue
+		}
 		body, err := json.Marshal(message(&d.Items[i]))
 		if err != nil {
 			return nil, sdk.Invalid("items", "times and texts that JSON has").At(i)
 		}
-		requests[i] = capability.Request{
+		sent = append(sent, i)
+		requests = append(requests, capability.Request{
 			Method: http.MethodPost, URL: e.url, Body: body, Items: []string{d.Items[i].ID}, Secrets: []string{SecretSigning},
 			Headers: []capability.Header{
 				{Name: "Content-Type", Value: "application/json"},
 				{Name: "webhook-id", Value: d.Items[i].Identifier},
 			},
-		}
+		})
+	}
+	if len(requests) == 0 {
+		return outcomes, nil
 	}
 	responses, err := e.http.Send(ctx, requests)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the host's own refusal says it all
 	}
-	outcomes := make([]exporter.ItemOutcome, len(d.Items))
-	for i := range d.Items {
-		outcomes[i] = judge(&d.Items[i], &responses[i])
+	for n, i := range sent {
+		outcomes[i] = judge(&d.Items[i], &responses[n])
 	}
 	return outcomes, nil
 }
