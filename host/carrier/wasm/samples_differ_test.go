@@ -164,9 +164,13 @@ func drawResponse(t *rapid.T, it *exporter.Item) capability.Response {
 			status int
 			body   string
 		}{
-			{200, `{"id":"%s"}`}, {201, `{"id":"%s","n":1}`}, {409, `{"error":{"code":"duplicate","id":"%s"}}`},
-			{409, `{"error":{"id":"%sx","code":"duplicate"}}`}, {400, `{"error":{"code":"no_such_meter","id":"%s"}}`},
-			{422, `{"error":{"code":"invalid_value","id":"%s"}}`}, {503, `%s`},
+			{200, `{"id":"%s"}`},
+			{201, `{"id":"%s","n":1}`},
+			{409, `{"error":{"code":"duplicate","id":"%s"}}`},
+			{409, `{"error":{"id":"%sx","code":"duplicate"}}`},
+			{400, `{"error":{"code":"no_such_meter","id":"%s"}}`},
+			{422, `{"error":{"code":"invalid_value","id":"%s"}}`},
+			{503, `%s`},
 		}).Draw(t, "answer")
 		r.Status, r.Body = c.status, fmt.Appendf(nil, c.body, it.Identifier)
 	}
