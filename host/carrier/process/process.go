@@ -204,7 +204,7 @@ func (p *Process) setUp(ctx context.Context, c *child) error {
 	defer cancel()
 	for _, s := range p.cfg.Setup {
 		_, _, err := c.call(limited, s)
-		if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		if err != nil && late(limited, err) && ctx.Err() == nil {
 			// The plugin's own time is up, not the caller's: it is to blame.
 			err = protocolError{"it did not finish its setup within " + p.cfg.Limits.StartTimeout.String()}
 		}

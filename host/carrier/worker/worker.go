@@ -56,9 +56,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// loadTimeout bounds a start: a large module compiles for seconds where there
-// is no cache.
-const loadTimeout = 90 * time.Second
+// loadTimeout bounds a start. A large module compiles for seconds where there is
+// no cache, and for minutes on a machine that does much else; no code of the
+// module runs meanwhile.
+const loadTimeout = 5 * time.Minute
 
 // Open prepares to run a module. Children are started when calls need them; a
 // module that is refused makes the first call end with the Error message of
