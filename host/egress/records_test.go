@@ -15,8 +15,10 @@ func usage() *exporter.Records {
 	return &exporter.Records{
 		Path: "/Records",
 		Key: []exporter.RecordKey{
-			{Field: "customer", Path: "/Who"}, {Field: "mapping.dimension", Path: "/What"},
-			{Field: "timestamp", Path: "/When"}, {Field: "value", Path: "/Much"},
+			{Field: "customer", Path: "/Who"},
+			{Field: "mapping.dimension", Path: "/What"},
+			{Field: "timestamp", Path: "/When"},
+			{Field: "value", Path: "/Much"},
 		},
 		Answers: []exporter.RecordAnswers{{Path: "/Done", Record: "/Record"}, {Path: "/Left"}},
 	}

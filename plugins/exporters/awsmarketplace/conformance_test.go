@@ -31,8 +31,8 @@ func answer(a conformance.Answer, r capability.Request, _ []exporter.Item) (capa
 	if json.Unmarshal(r.Body, &request) != nil {
 		return capability.Response{Status: 400}, true
 	}
-	status := ""
-	switch a { //nolint:exhaustive // it has no others
+	var status string
+	switch a {
 	case conformance.Accept:
 		status = "Success"
 	case conformance.Refuse:

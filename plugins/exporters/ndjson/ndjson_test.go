@@ -44,7 +44,8 @@ func TestDeliver(t *testing.T) {
 			Timestamp: at, PeriodStart: at, PeriodEnd: at, Mapping: map[string]string{"sku": "A"},
 		},
 		{ID: "2", Identifier: "fencepost_2", Attempt: 2, Corrects: &exporter.Corrects{Method: exporter.CorrectNegative, Identifier: "fencepost_0"}},
-		{ID: "3", Identifier: "fencepost_3", Attempt: 1}, {ID: "4", Identifier: "fencepost_4", Attempt: 1},
+		{ID: "3", Identifier: "fencepost_3", Attempt: 1},
+		{ID: "4", Identifier: "fencepost_4", Attempt: 1},
 	}
 	out, err := e.Deliver(t.Context(), exporter.Delivery{Items: items})
 	if err != nil {
