@@ -199,8 +199,8 @@ func (b bad) Deliver(ctx context.Context, d exporter.Delivery) ([]exporter.ItemO
 }
 
 // F38, F46, I16: a plugin that breaks off is parked. What waits for it stays
-// durable and uncertain about nothing that was not sent; recording does not
-// notice; people are told; and when it is well again, all is charged once.
+// durable and uncharged, recording does not notice, and people are told. That it
+// comes back is tested with the clock of carrier.Supervised.
 func TestParkedPluginKeepsItsQueue(t *testing.T) {
 	t.Parallel()
 	double, store := newDouble(t), newStore(t)
