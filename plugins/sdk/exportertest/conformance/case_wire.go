@@ -203,7 +203,8 @@ func callsDeadline(t *trial) {
 	}
 	second := s.deliver(t.says(Accept), items...)
 	second.want(t, "a deadline, and then a success,", exporter.Accepted)
-	if !bytes.Equal(t.withoutAttempt(first), t.withoutAttempt(second.requests)) {
+	// On a busy machine the time may be over before anything was sent.
+	if len(first) > 0 && !bytes.Equal(t.withoutAttempt(first), t.withoutAttempt(second.requests)) {
 		t.failf("after a deadline other bytes are sent")
 	}
 }
