@@ -224,6 +224,7 @@ func bubble(t *testing.T, test func(r *reconciling)) {
 // O25: a minute after the start everything is compared, then the last two days
 // every hour, and everything again a day later.
 func TestReconcilerKeepsItsHours(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(r *reconciling) {
 		began := time.Now()
 		stop := r.runs(r.alone())
@@ -250,6 +251,7 @@ func TestReconcilerKeepsItsHours(t *testing.T) {
 // O25: of two hosts one compares. When it leaves the other one takes the role
 // within seconds and begins with everything; when both are gone nobody does.
 func TestOneHostReconciles(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(r *reconciling) {
 		stopA := r.runs(r.host("a"))
 		time.Sleep(time.Second) // so that this one has the role
@@ -277,6 +279,7 @@ func TestOneHostReconciles(t *testing.T) {
 // its lag has passed; a sum that differs is in the gauge from then on, stays there
 // while the days that it is in are looked at daily, and goes when it agrees.
 func TestReconcilerConfirmsAndCounts(t *testing.T) {
+	t.Parallel()
 	const differing, unconfirmed = "fencepost_reconcile_difference", "fencepost_outbox_unconfirmed"
 	bubble(t, func(r *reconciling) {
 		h := r.alone()
@@ -312,6 +315,7 @@ func TestReconcilerConfirmsAndCounts(t *testing.T) {
 // O25: a provider that is down costs one comparison, which says so, and nothing
 // is confirmed; the next one goes on.
 func TestReconcilerOutlivesItsProvider(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(r *reconciling) {
 		h := r.alone()
 		time.Sleep(12 * time.Hour)
@@ -335,6 +339,7 @@ func TestReconcilerOutlivesItsProvider(t *testing.T) {
 // O25: a host that is told to stop ends in the middle of a question. What it had
 // begun is stored as broken off, no gauge moves, and the role is free.
 func TestReconcilerStopsInTheMiddle(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(r *reconciling) {
 		a, b := r.host("a"), r.host("b")
 		time.Sleep(12 * time.Hour)
@@ -374,6 +379,7 @@ func TestReconcilerStopsInTheMiddle(t *testing.T) {
 
 // O25: a provider that cannot be asked, or not from this host, is left alone.
 func TestReconcilerAsksOnlyWhoAnswers(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(r *reconciling) {
 		h := r.alone()
 		h.exporters[0].http = nil
