@@ -211,7 +211,6 @@ func gauge(h *Host, name string) string {
 // bubble runs a test of the loop on virtual time.
 func bubble(t *testing.T, test func(r *reconciling)) {
 	t.Helper()
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newReconciling(t)
 		test(r)

@@ -206,5 +206,4 @@ func ranOutByLimit(t *testing.T, s *server) {
 	if why := strings.Join(said, ""); s.cmd.ProcessState.Success() || !strings.Contains(why, "memory") && !strings.Contains(why, "pthread_create failed") {
 		t.Fatalf("ended with %v: %s", s.err, why)
 	}
-
 }

@@ -229,7 +229,9 @@ func (w *world) settleWindows(s session) {
 // What a counter store can do beside is not asked for.
 
 func (c session) UpsertCounters(context.Context, []storage.Counter) error { return sdk.ErrUnsupported }
-func (c session) AddCounters(context.Context, []storage.Counter) error    { return sdk.ErrUnsupported }
+
+func (c session) AddCounters(context.Context, []storage.Counter) error { return sdk.ErrUnsupported }
+
 func (c session) LoadCounter(context.Context, storage.CounterKey) (storage.Counter, error) {
 	return storage.Counter{}, sdk.ErrUnsupported
 }
