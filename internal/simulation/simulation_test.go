@@ -173,7 +173,7 @@ var always = []string{
 	"evidence against an item: uncertain", "horizon_passed", "host died", "host stopped for a while", "identifier of somebody else",
 	"lease expired", "machines started again", "no lease left to send", "original moved before its correction was recorded",
 	"page not sent: the store went back", "requeue refused", "requeued", "resolved: accepted", "resolved: pending", "resolved: rejected",
-	"restore settled", "restored as uncertain", "superseded", "window exists", "window settled: acknowledged", "window settled: restage",
+	"resolved without a look at the books", "restore settled", "restored as uncertain", "superseded", "window exists", "window settled: acknowledged", "window settled: restage",
 	"window settled: write_off", "window staged by another", "withdrawn by the provider", "write fenced out",
 }
 
