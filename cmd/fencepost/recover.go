@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencepost/fencepost/host/api"
+	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/plugins/sdk"
 )
 
@@ -158,10 +158,7 @@ func readPlan(cmd *cobra.Command, path string, stdin io.Reader) (api.Plan, error
 	if len(body) > maxPlan {
 		return p, sdk.Invalid("FILE", "at most 1 MiB")
 	}
-	if err := yaml.NewDecoder(bytes.NewReader(body), yaml.Strict()).Decode(&p); err != nil {
-		return p, &sdk.Error{Tag: sdk.TagInvalid, Field: "FILE", Rule: "a plan as recover plan writes it: " + yaml.FormatError(err, false, false)}
-	}
-	return p, nil
+	return p, config.Document(body, "FILE", &p)
 }
 
 func (a *app) applyPlan(cmd *cobra.Command, c *client, p api.Plan, dryRun bool) error {

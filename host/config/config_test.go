@@ -332,3 +332,31 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A plan is somebody's file: what would take gigabytes is refused before it is
+// parsed. Found with 200 kB of brackets, which took 23 GB.
+func TestDocumentIsBounded(t *testing.T) {
+	t.Parallel()
+	type list struct {
+		Items []int `yaml:"items"`
+	}
+	bomb := "a: &a [1,1]\nb: &b [*a,*a]\nitems: *b\n"
+	var steps, lists strings.Builder
+	for i := range 100_000 {
+		steps.WriteString(strings.Repeat(" ", min(i, 400)) + "a:\n")
+		lists.WriteString("- ")
+	}
+	for name, text := range map[string]string{
+		"brackets": "items: " + strings.Repeat("[", 100_000), "steps": steps.String(), "lists": lists.String() + "1\n",
+		"keys": strings.Repeat("? ", 100_000), "aliases": bomb, "two": "items: [1]\n---\nitems: [2]\n", "unknown": "things: [1]\n", "not text": "\xff",
+	} {
+		var got list
+		if err := config.Document([]byte(text), "FILE", &got); !errors.Is(err, sdk.ErrInvalid) || got.Items != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	var got list
+	if err := config.Document([]byte("items: [1, 2]\n"), "FILE", &got); err != nil || len(got.Items) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -25,37 +25,62 @@ const maxNesting = 64
 // whole is the field of an error about the file as a whole.
 const whole = "config"
 
-// decode reads one YAML document into c, over what c holds. The library panics
-// on some texts (a tag before a list's place is one); they are no YAML of ours.
-func decode(b []byte, c *Config) (err error) {
+// decode reads one YAML document into c, over what c holds.
+func decode(b []byte, c *Config) error {
+	return document(b, whole, c, func(file *ast.File) error {
+		if n := fraction(file); n != nil {
+			return wrong(n, "no fraction: every number of a configuration is whole")
+		}
+		return nil
+	})
+}
+
+// Document reads one YAML document of somebody's making into a struct: bounded,
+// without unknown keys, and without aliases, of which a few lines make
+// gigabytes. The error has tag invalid and names the key; where it is about the
+// text as a whole, name.
+func Document(b []byte, name string, into any) error {
+	return document(b, name, into, func(file *ast.File) error {
+		for _, d := range file.Docs {
+			if d.Body != nil && len(ast.Filter(ast.AliasType, d.Body)) > 0 {
+				return sdk.Invalid(name, "no aliases")
+			}
+		}
+		return nil
+	})
+}
+
+// document decodes after a look at the whole. The library panics on some texts
+// (a tag before a list's place is one); they are no YAML of ours.
+func document(b []byte, name string, into any, look func(*ast.File) error) (err error) {
 	defer func() {
 		if recover() != nil {
-			err = sdk.Invalid(whole, "valid YAML of the documented shape")
+			err = sdk.Invalid(name, "valid YAML of the documented shape")
 		}
 	}()
 	switch {
 	case !utf8.Valid(b):
-		return sdk.Invalid(whole, "UTF-8 text")
+		return sdk.Invalid(name, "UTF-8 text")
 	case nesting(b) > maxNesting:
-		return sdk.Invalid(whole, fmt.Sprintf("at most %d levels", maxNesting))
+		return sdk.Invalid(name, fmt.Sprintf("at most %d levels", maxNesting))
 	}
 	file, err := parser.ParseBytes(b, 0)
 	if err != nil {
-		return yamlError(err, nil)
+		return yamlError(err, nil, name)
 	}
 	switch documents(file) {
 	case 0:
 		return nil // decoding nothing would set everything to nothing
 	case 1:
 	default:
-		return sdk.Invalid(whole, "one YAML document; what follows a --- would be ignored")
+		return sdk.Invalid(name, "one YAML document; what follows a --- would be ignored")
 	}
-	if n := fraction(file); n != nil {
-		return wrong(n, "no fraction: every number of a configuration is whole")
+	if err := look(file); err != nil {
+		return err
 	}
-	err = yaml.NewDecoder(bytes.NewReader(b), yaml.DisallowUnknownField()).Decode(c)
+	err = yaml.NewDecoder(bytes.NewReader(b), yaml.DisallowUnknownField()).Decode(into)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return yamlError(err, file)
+		return yamlError(err, file, name)
 	}
 	return nil
 }
@@ -78,6 +103,8 @@ func fraction(file *ast.File) ast.Node {
 // anyNumber are the places of which the shape is not ours.
 var anyNumber = regexp.MustCompile(`\.mapping\.version$|\.settings\b`)
 
+// nesting is the most that levels can be: of brackets within brackets, of
+// indentation, and of lists within lists on one line.
 func nesting(b []byte) int {
 	depth, deepest := 0, 0
 	for _, c := range b {
@@ -88,6 +115,15 @@ func nesting(b []byte) int {
 		case ']', '}':
 			depth = max(0, depth-1)
 		}
+	}
+	for line := range bytes.Lines(b) {
+		text := bytes.TrimLeft(line, " ")
+		lists := 0
+		for rest := text; len(rest) > 1 && (rest[0] == '-' || rest[0] == '?') && rest[1] == ' '; rest = bytes.TrimLeft(rest[1:], " ") {
+			lists++
+		}
+		// A level takes one space at least; people take two and more.
+		deepest = max(deepest, lists, (len(line)-len(text))/4)
 	}
 	return deepest
 }
@@ -105,11 +141,11 @@ func documents(f *ast.File) int {
 // yamlError turns the library's error into ours. The library prints the lines
 // around the fault, which may hold a secret somebody pasted; kept are only the
 // path of the key, the position and what should be there.
-func yamlError(err error, file *ast.File) error {
+func yamlError(err error, file *ast.File, name string) error {
 	if tagged, ok := errors.AsType[*sdk.Error](err); ok { // of one of our own types
 		return tagged
 	}
-	e := sdk.Invalid(whole, "valid YAML of the documented shape")
+	e := sdk.Invalid(name, "valid YAML of the documented shape")
 	var ye yaml.Error
 	if !errors.As(err, &ye) {
 		return e
