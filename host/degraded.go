@@ -21,6 +21,7 @@ func (d Degradation) String() string { return d.Code + ": " + d.Detail }
 // The codes beside those that stop delivery, such as [ReasonRestorePending].
 const (
 	DegradedRouteUnserved  = "route_unserved"
+	DegradedRouteGone      = "route_gone"
 	DegradedItemsUnserved  = "items_unserved"
 	DegradedExporterPaused = "exporter_paused"
 	DegradedPluginParked   = "plugin_parked"
@@ -58,7 +59,7 @@ func (h *Host) Degraded() []string {
 // degradedCodes are all that there are, for the gauge.
 func degradedCodes() []string {
 	return []string{
-		DegradedRouteUnserved, DegradedItemsUnserved, DegradedExporterPaused, DegradedPluginParked,
+		DegradedRouteUnserved, DegradedRouteGone, DegradedItemsUnserved, DegradedExporterPaused, DegradedPluginParked,
 		ReasonRestorePending, ReasonNoMemory, ReasonFailoverPending, ReasonUnreached,
 	}
 }

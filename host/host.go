@@ -22,7 +22,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencepost/fencepost/engine"
-	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/api"
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/egress"
@@ -225,7 +224,8 @@ func (h *Host) openEngine(ctx context.Context) error {
 	if h.cfg.WithoutDelivery {
 		return nil // nobody asks this host what it delivers
 	}
-	return h.noteUnserved(ctx, set)
+	h.degraded, err = h.unserved(ctx, set)
+	return err
 }
 
 // noteUnmapped warns of features that something here measures or declares and
@@ -256,61 +256,6 @@ func label(version any) string {
 		return ""
 	}
 	return fmt.Sprint(version)
-}
-
-// noteUnserved lists exporters whose usage nobody here delivers: routes in force
-// without an exporter, and items that wait for an account or mode from which an
-// exporter has moved.
-func (h *Host) noteUnserved(ctx context.Context, set storage.RouteSet) error {
-	served, names := map[outbox.Destination]bool{}, map[string]bool{}
-	for _, x := range h.exporters {
-		names[x.settings.Name] = true
-		served[outbox.Destination{Exporter: x.settings.Name, Account: x.settings.Account, Mode: x.settings.Mode}] = true
-	}
-	items, _ := h.store.(storage.OutboxStore)
-	noted := map[outbox.Destination]bool{}
-	for _, r := range set.Routes {
-		dest := outbox.DestinationOf(r)
-		switch {
-		case served[dest] || noted[dest]:
-		case r.RetiredAt.IsZero() && !names[r.Exporter]:
-			noted[dest] = true
-			h.degraded = append(h.degraded, Degradation{DegradedRouteUnserved, "exporter " + r.Exporter + " has routes and is not served by this host"})
-		case !r.RetiredAt.IsZero():
-			noted[dest] = true
-			waiting, err := pendingFor(ctx, items, dest)
-			if err != nil {
-				return err
-			}
-			if waiting {
-				h.degraded = append(h.degraded, Degradation{
-					DegradedItemsUnserved,
-					"items wait for exporter " + dest.Exporter + ", account " + dest.Account + ", mode " + dest.Mode + ", which this host does not serve",
-				})
-			}
-		}
-	}
-	return nil
-}
-
-// pendingFor reports whether an item waits for a destination.
-func pendingFor(ctx context.Context, items storage.OutboxStore, dest outbox.Destination) (bool, error) {
-	q := storage.ItemQuery{State: storage.Pending, Exporter: dest.Exporter, Limit: 1000}
-	for {
-		page, err := items.ListItems(ctx, q)
-		if err != nil {
-			return false, fmt.Errorf("look for waiting items: %w", err)
-		}
-		for _, it := range page.Items {
-			if it.Identity.Account == dest.Account && it.Identity.Mode == dest.Mode {
-				return true, nil
-			}
-		}
-		if !page.More {
-			return false, nil
-		}
-		q.After = page.Next
-	}
 }
 
 // Engine returns the engine. It is usable until Close.

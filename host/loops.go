@@ -34,6 +34,7 @@ func (h *Host) start(ctx context.Context) error {
 		})
 	}
 	h.loops.Go(func() { h.gauge(ctx) })
+	h.loops.Go(func() { h.watchRoutes(ctx) })
 	if h.presence != nil {
 		h.loops.Go(func() { h.presence.run(ctx) })
 	}

@@ -216,7 +216,7 @@ func restoring(a *app, verb string, cmd *cobra.Command) *cobra.Command {
 		}
 		return a.withSettling(cmd, func(c *client) error {
 			var out api.RestoreAnswer
-			if err := c.post(cmd.Context(), "/v1/recover/"+verb, act.body(nil), &out); err != nil {
+			if err := c.post(cmd.Context(), "/v1/recover/"+verb, act.body(map[string]any{"confirm": yes}), &out); err != nil {
 				return err
 			}
 			l := listing{columns: []string{"DRY RUN", "UNCERTAIN"}, data: out, items: []any{out}}

@@ -278,15 +278,17 @@ func follow(w storage.ItemDetail, of storage.NewItem) (storage.NewItem, error) {
 
 // absent reports whether the provider cannot have taken the item: it was never
 // sent, or every attempt is logged and was definitely refused or not sent, as the
-// host itself saw it, or there is stored evidence. // R2, Q11.
+// host itself saw it, or there is stored evidence, of which the latest counts.
+// R2, Q11.
 func absent(d storage.ItemDetail) bool {
+	var latest Finding
 	for _, x := range d.Actions {
-		if x.Kind == storage.ActionEvidence && found(x) == FoundRefused {
-			return true
+		if f := found(x); x.Kind == storage.ActionEvidence && f != "" {
+			latest = f
 		}
 	}
-	if d.Item.Unresolved {
-		return false
+	if latest != "" || d.Item.Unresolved {
+		return latest == FoundRefused
 	}
 	for _, t := range d.Attempts {
 		if t.Evidence != string(GradeHost) || !harmless(t.HostClass) {

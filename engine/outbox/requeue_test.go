@@ -155,6 +155,8 @@ func TestRequeueUnderAnotherMapping(t *testing.T) {
 		"unresolved":               {func(d *storage.ItemDetail) { d.Item.Unresolved = true }, false},
 		"unresolved, shown absent": {func(d *storage.ItemDetail) { d.Item.Unresolved, d.Actions = true, []storage.Action{absent} }, true},
 		"unresolved, shown taken":  {func(d *storage.ItemDetail) { d.Item.Unresolved, d.Actions = true, []storage.Action{present} }, false},
+		"shown absent, then taken": {func(d *storage.ItemDetail) { d.Actions = []storage.Action{absent, present} }, false},
+		"shown taken, then absent": {func(d *storage.ItemDetail) { d.Item.Unresolved, d.Actions = true, []storage.Action{present, absent} }, true},
 	} {
 		store, d := quarantined(ReasonProviderRefused)
 		b := &bench{t: t, store: store}

@@ -182,10 +182,18 @@ func (s *server) recoverAdopt(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) restoring(w http.ResponseWriter, r *http.Request, do func(context.Context, engine.Act) (int64, error)) {
-	var in act
+	var in struct {
+		act
+		// Confirm has to be said: on a healthy store this makes everything
+		// uncertain that is not settled, and nothing brings it back.
+		Confirm bool `json:"confirm"`
+	}
 	err := readQuery(r).err
 	if err == nil {
-		err = decodeInput(r.Body, &in, "actor, reason and dry_run")
+		err = decodeInput(r.Body, &in, "actor, reason, dry_run and confirm")
+	}
+	if err == nil && !in.DryRun && !in.Confirm {
+		err = &sdk.Error{Tag: sdk.TagInvalid, Code: "not_confirmed", Field: "confirm", Rule: "true, or dry_run", Hint: "dry_run says what would be done"}
 	}
 	if err == nil && s.cfg.Restorer == nil {
 		err = &sdk.Error{Tag: sdk.TagUnsupported, Field: "recover", Rule: "a host that delivers"}

@@ -199,7 +199,10 @@ func TestRecoverPlan(t *testing.T) {
 		s.refused(s.call(http.MethodPost, "/v1/recover/apply", body), 400, "invalid", field)
 	}
 	s.refused(s.call(http.MethodPost, "/v1/recover/plan", `{"limit":1001}`), 400, "invalid", "limit")
-	s.refused(s.call(http.MethodPost, "/v1/recover/restore", `{"reason":"r"}`), 501, "unsupported", "recover")
+	for _, verb := range []string{"restore", "adopt"} {
+		s.refused(s.call(http.MethodPost, "/v1/recover/"+verb, `{"reason":"r"}`), 400, "invalid", "confirm")
+		s.refused(s.call(http.MethodPost, "/v1/recover/"+verb, `{"reason":"r","confirm":true}`), 501, "unsupported", "recover")
+	}
 }
 
 // Q4: routes are listed, renamed and retired; a backfill makes nothing twice.
