@@ -39,7 +39,10 @@ type SumKey struct {
 
 // SumQuery selects items of one destination whose usage (an event's time, the
 // original's for a correction, the timestamp of a window) is in [From, To).
-// Superseded items are left out. Limit is 1 to 1000.
+// Left out are superseded items, and those that are quarantined because a counter
+// reports their usage (period_buffered, feature_buffered), with the corrections
+// of these that are quarantined as original_ineligible: the windows have it.
+// Limit is 1 to 1000.
 type SumQuery struct {
 	Exporter string
 	Account  string

@@ -51,7 +51,7 @@ func TestPlans(t *testing.T) {
 		qTotalsOf:             "SEARCH fencepost_totals USING PRIMARY KEY (generation=?)",
 		qTotalsDiffer:         "SEARCH x USING PRIMARY KEY (generation=?) | SEARCH y USING PRIMARY KEY (generation=? AND tenant_key=? AND feature=? AND period_start=?) LEFT-JOIN",
 		qSumNext:              "SEARCH fencepost_outbox_items USING COVERING INDEX fencepost_outbox_items_usage ((customer,feature)>(?,?))",
-		qSumScan:              "SEARCH i USING INDEX fencepost_outbox_items_usage (customer=? AND feature=? AND usage_at>? AND usage_at<?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | SEARCH e USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+		qSumScan:              "SEARCH i USING INDEX fencepost_outbox_items_usage (customer=? AND feature=? AND usage_at>? AND usage_at<?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | CORRELATED SCALAR SUBQUERY 1 | SEARCH o USING INTEGER PRIMARY KEY (rowid=?) | SEARCH e USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
 		qSumConfirm:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",
 		qPruneItems:           "SEARCH i USING COVERING INDEX fencepost_outbox_items_event (event_seq=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
 		qPruneCandidates:      "SEARCH e USING INTEGER PRIMARY KEY (rowid>?) | CORRELATED SCALAR SUBQUERY 1 | SEARCH i USING COVERING INDEX fencepost_outbox_items_event (event_seq=?) | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | CORRELATED SCALAR SUBQUERY 2 | SEARCH c USING COVERING INDEX fencepost_events_original (tenant_key=? AND original_event_id=?)",

@@ -59,6 +59,11 @@ func sumsOf(r *run) {
 	r.accepted(route, disputed.ItemID, func(m *storage.Transition) { m.Set.Disputed = &why })
 	r.putItem(t, "pending", "2", route, nil)
 	r.putItem(t, "held", "0.5", route, func(_ *storage.Event, n *storage.NewItem) { n.QuarantineReason = "no_account" })
+	// What a counter reports is in its windows, and so is what was taken back of it.
+	counted := r.putItem(t, "counted", "40", route, func(_ *storage.Event, n *storage.NewItem) { n.QuarantineReason = "period_buffered" })
+	inWindow := usage(t, "counted", "40")
+	r.takeBack(&inWindow, "c-counted", &counted, func(n *storage.NewItem) { n.QuarantineReason, n.DependsOn.Wait = "original_ineligible", false })
+	r.putItem(t, "of-a-counter", "9", route, func(_ *storage.Event, n *storage.NewItem) { n.QuarantineReason = "feature_buffered" })
 	old := r.putItem(t, "old", "70", route, func(_ *storage.Event, n *storage.NewItem) { n.QuarantineReason = "no_account" })
 	r.supersedes(old, nil)
 	r.putItem(t, "early", "500", route, func(e *storage.Event, _ *storage.NewItem) { e.OccurredAt = period.Add(-time.Microsecond) })

@@ -57,6 +57,7 @@ func TestSlipsAreFound(t *testing.T) {
 		"counted usage is forgotten":       {slipCountedForgotten, []string{"counter/counted-usage"}},
 		"sums have what was superseded":    {slipSumsSuperseded, []string{"reconcile/sums"}},
 		"sums have what is disputed":       {slipSumsDisputed, []string{"reconcile/sums"}},
+		"sums have what a counter reports": {slipSumsCounted, []string{"reconcile/sums"}},
 		"windows count as positive":        {slipWindowMagnitude, []string{"reconcile/sums-of-windows"}},
 		"sums skip a page":                 {slipSumPages, []string{"reconcile/sums-in-pages"}},
 		"confirms what is open":            {slipConfirmsWithOpen, []string{"reconcile/confirms-a-sum"}},

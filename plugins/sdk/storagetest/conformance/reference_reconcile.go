@@ -18,6 +18,20 @@ func compareSums(a, b storage.SumKey) int {
 	return cmp.Or(cmp.Compare(a.Customer, b.Customer), cmp.Compare(a.Feature, b.Feature), cmp.Compare(a.MappingVersion, b.MappingVersion))
 }
 
+// counted reports whether a counter reports what the item says.
+func (s *Reference) counted(it *itemRow) bool {
+	if it == nil || it.State != storage.Quarantined {
+		return false
+	}
+	switch it.QuarantineReason {
+	case "period_buffered", "feature_buffered":
+		return true
+	case "original_ineligible":
+		return s.counted(s.items[it.DependsOn])
+	}
+	return false
+}
+
 // summed are the items of a destination whose usage is in a stretch, and what
 // they add up to for each key.
 func (s *Reference) summed(q *storage.SumQuery) ([]*itemRow, []storage.ItemSum, error) {
@@ -26,6 +40,9 @@ func (s *Reference) summed(q *storage.SumQuery) ([]*itemRow, []storage.ItemSum, 
 	for _, it := range s.sortedItems() {
 		i := slices.IndexFunc(s.routes.Routes, func(r storage.Route) bool { return r.ID == it.RouteID })
 		if i < 0 || it.SupersededBy != 0 && !s.slips.has(slipSumsSuperseded) {
+			continue
+		}
+		if s.counted(it) && !s.slips.has(slipSumsCounted) {
 			continue
 		}
 		at, value, err := s.usageAt(it)

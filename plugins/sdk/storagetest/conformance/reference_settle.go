@@ -53,6 +53,7 @@ const (
 	slipCountedForgotten
 	slipSumsSuperseded
 	slipSumsDisputed
+	slipSumsCounted
 	slipConfirmsWithOpen
 	slipFinishedReplaced
 	slipDigestsIgnored

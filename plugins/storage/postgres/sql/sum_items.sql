@@ -6,13 +6,13 @@ WITH destination AS MATERIALIZED (
   WHERE exporter = $1::text AND destination_account = $2::text AND mode = $3::text
 ),
 item AS (
-  SELECT i.item, i.customer, i.feature, i.mapping_version, e.effect AS value
+  SELECT i.item, i.customer, i.feature, i.mapping_version, i.depends_on, e.effect AS value
   FROM {schema}.fencepost_events AS e
   JOIN {schema}.fencepost_outbox_items AS i ON i.event_seq = e.seq
   WHERE e.occurred_at >= $4::timestamptz AND e.occurred_at < $5::timestamptz
     AND i.route = ANY ((SELECT routes FROM destination)::bigint[])
   UNION ALL
-  SELECT i.item, i.customer, i.feature, i.mapping_version, (i.payload::json ->> 'value')::numeric
+  SELECT i.item, i.customer, i.feature, i.mapping_version, NULL, (i.payload::json ->> 'value')::numeric
   FROM {schema}.fencepost_outbox_items AS i
   WHERE i.usage_at >= $4::timestamptz AND i.usage_at < $5::timestamptz
     AND i.route = ANY ((SELECT routes FROM destination)::bigint[])
@@ -26,6 +26,12 @@ known AS (
          s.state IN ('quarantined', 'rejected') AS held
   FROM item AS i JOIN {schema}.fencepost_outbox_state AS s ON s.item = i.item
   WHERE s.superseded_by IS NULL
+    -- What a counter reports is in its windows.
+    AND NOT (s.state = 'quarantined' AND (
+      s.quarantine_reason IN ('period_buffered', 'feature_buffered')
+      OR s.quarantine_reason = 'original_ineligible' AND EXISTS (
+        SELECT FROM {schema}.fencepost_outbox_state AS o
+        WHERE o.item = i.depends_on AND o.state = 'quarantined' AND o.quarantine_reason IN ('period_buffered', 'feature_buffered'))))
     AND ($6::text IS NULL OR i.customer = $6)
     AND ($7::text IS NULL OR i.feature = $7)
     AND ($8::text IS NULL OR i.mapping_version = $8)
