@@ -184,7 +184,7 @@ func (b Abandonment) check(item storage.Item, a Act) error {
 		return invalid("disposition", "write_off or restage")
 	case b.Disposition == storage.WindowRestage && (item.Unresolved || item.State == storage.Uncertain || Charged(item.State)):
 		// Reported again it would be a second charge of what may have been taken.
-		return refusal("not_refused", "restage is for a window that was definitely not taken", "write it off, or resolve it first")
+		return refusal("not_refused", "restage is for a window that the provider itself refused; a person's word does not make it so", "write it off")
 	}
 	return a.Check()
 }
