@@ -61,6 +61,9 @@ func (e *Engine) Backfill(ctx context.Context, b Backfill, a Act) (Backfilled, e
 	if err := a.Check(); err != nil {
 		return Backfilled{}, err //nolint:wrapcheck // it names the field
 	}
+	if err := e.mayDecide(); err != nil {
+		return Backfilled{}, err
+	}
 	if b.Limit == 0 {
 		b.Limit = 500
 	}

@@ -32,6 +32,18 @@ type Recovery struct {
 	// TrustedSince says since when the store's clock is known not to have
 	// stepped back by more than is allowed; nil or zero: no such rule. // Q16
 	TrustedSince func() time.Time
+	// Blocked says why nothing may be decided about items now, or nil: what the
+	// store says of them is not how they are. Nil: never. // Q17
+	Blocked func() error
+}
+
+// mayDecide refuses while the store is known to be behind: what looks unsent may
+// be charged, and another identifier would charge it again.
+func (e *Engine) mayDecide() error {
+	if e.cfg.Recovery.Blocked == nil {
+		return nil
+	}
+	return e.cfg.Recovery.Blocked()
 }
 
 // Settled answers what was done with one item, or in a dry run would be.
@@ -56,6 +68,9 @@ type Settled struct {
 // these cases nothing was written. Unavailable: it may have happened; asking
 // again is safe, and then answers a conflict with the state asked for.
 func (e *Engine) Resolve(ctx context.Context, id int64, r Resolution, a Act) (Settled, error) {
+	if err := e.mayDecide(); err != nil {
+		return Settled{}, err
+	}
 	return e.settle(ctx, id, a, func(d storage.ItemDetail) (storage.Transition, error) {
 		s, known := e.standing(ctx, d.Item)
 		if !known && r.To == storage.Pending {
@@ -90,6 +105,9 @@ func (e *Engine) AddEvidence(ctx context.Context, id int64, ev Evidence, a Act) 
 // disposition; to repeat it after an error finishes that. Errors are those of
 // [Engine.Resolve].
 func (e *Engine) Abandon(ctx context.Context, id int64, b Abandonment, a Act) (Settled, error) {
+	if err := e.mayDecide(); err != nil {
+		return Settled{}, err
+	}
 	d, err := e.Item(ctx, id)
 	if err != nil {
 		return Settled{}, err

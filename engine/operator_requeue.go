@@ -19,6 +19,9 @@ import (
 // reason for which the item would be quarantined again; [outbox.ErrMappingChanged]
 // says that the mapping is another one and the item cannot be made anew.
 func (e *Engine) Requeue(ctx context.Context, id int64, q Requeue, a Act) (Settled, error) {
+	if err := e.mayDecide(); err != nil {
+		return Settled{}, err
+	}
 	st, err := need[storage.SettlementStore](e.cfg.Store, storage.Outbox)
 	if err != nil {
 		return Settled{}, err

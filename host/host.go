@@ -190,6 +190,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 		Buffer: engine.Buffer{FlushEvery: time.Duration(s.Counters.Flush), Max: s.Counters.Max, Host: h.owner},
 		Recovery: engine.Recovery{
 			QuietTime: time.Duration(s.Outbox.QuietTime), Horizon: time.Duration(s.Outbox.Horizon), TrustedSince: h.trustedSince,
+			Blocked: h.undecidable,
 		},
 		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(),
 	}

@@ -107,6 +107,18 @@ func (h *Host) RecoverAdopt(ctx context.Context, act Act) (Recovery, error) {
 	return r, h.lookAgain(ctx)
 }
 
+// undecidable says that items cannot be settled by hand before it is settled
+// that the store went back in time.
+func (h *Host) undecidable() error {
+	if reason, _ := h.blocked(); reason == ReasonRestorePending {
+		return &sdk.Error{
+			Tag: sdk.TagConflict, Code: ReasonRestorePending, Field: "store", Rule: "is not behind what was sent: it went back in time, and what it says of items is old",
+			Hint: "fencepost recover restore comes first",
+		}
+	}
+	return nil
+}
+
 func wrap(what string, err error) error {
 	if err == nil {
 		return nil

@@ -259,6 +259,19 @@ func TestRestoredBackupChargesNothingTwice(t *testing.T) { //nolint:paralleltest
 		} else if e, ok := errors.AsType[*sdk.Error](err); !ok || e.Code != host.ReasonRestorePending {
 			t.Errorf("adopt: %v", err)
 		}
+		// What looks unsent may be charged: nobody gives it up, or has it made
+		// anew under another identifier, before the restore is settled.
+		abandoned := func() error { _, err := l.Engine().Abandon(t.Context(), 3, engine.Abandonment{}, act); return err }
+		requeued := func() error { _, err := l.Engine().Requeue(t.Context(), 3, engine.Requeue{}, act); return err }
+		filled := func() error {
+			_, err := l.Engine().Backfill(t.Context(), engine.Backfill{Exporter: "stripe"}, act)
+			return err
+		}
+		for name, decide := range map[string]func() error{"abandon": abandoned, "requeue": requeued, "backfill": filled} {
+			if err := decide(); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: host.ReasonRestorePending}) {
+				t.Errorf("%s while the store is behind: %v", name, err)
+			}
+		}
 		dry := act
 		dry.DryRun = true
 		plan, err := l.RecoverRestore(t.Context(), dry)
@@ -293,6 +306,9 @@ func TestRestoredBackupChargesNothingTwice(t *testing.T) { //nolint:paralleltest
 		actions, err := settled.ListActions(t.Context(), storage.ActionQuery{Limit: 10})
 		if err != nil || len(actions.Actions) != 1 || actions.Actions[0].Kind != storage.ActionRestore || actions.Actions[0].Actor != "ada" {
 			t.Errorf("%+v, %v", actions, err)
+		}
+		if err := filled(); err != nil {
+			t.Errorf("backfill after it was settled: %v", err)
 		}
 		if got := l.Degraded(); len(got) != 0 {
 			t.Errorf("degraded %v", got)
