@@ -9,17 +9,17 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: build
+.PHONY: build demo
 build: ## Build bin/fencepost
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/fencepost ./cmd/fencepost
-
-.PHONY: demo
 demo: build ## Run the main job on a SQLite file and a Stripe double, with a kill -9 in the middle
 	bin/fencepost demo
 
-.PHONY: test
-test: ## Run every test (under the race detector where affordable)
+.PHONY: test plugins
+test: ## Run the tests (under the race detector where affordable)
 	scripts/test.sh
+plugins: ## The suites of plugins, over every carrier and in every language
+	scripts/plugins.sh
 
 .PHONY: faults soak
 faults: ## Run the tests of builds that kill, stop and fail themselves (-tags faults)
