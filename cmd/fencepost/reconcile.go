@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
@@ -51,7 +50,7 @@ func reconcileRun(a *app) *cobra.Command {
 	fl.StringVar(&customer, "customer", "", "only this customer of the provider")
 	fl.StringVar(&feature, "feature", "", "only this feature")
 	fl.BoolVar(&whole, "whole", false, "the stretch as one, instead of day by day")
-	fl.StringVar(&actor, "actor", os.Getenv("USER"), "who")
+	fl.StringVar(&actor, "actor", operator(), "who")
 	fl.StringVar(&why, "reason", "", "why, for people who read the log of actions")
 	required(cmd, "exporter", "from", "to")
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/user"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -24,9 +25,20 @@ type actFlags struct {
 func (f *actFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.reason, "reason", "", "why, for people who read the log of actions (required)")
-	fl.StringVar(&f.actor, "actor", os.Getenv("USER"), "who")
+	fl.StringVar(&f.actor, "actor", operator(), "who")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and do nothing")
 	required(cmd, "reason")
+}
+
+// operator is who runs this command, as the system knows.
+func operator() string {
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
 }
 
 // body is a request's content with who and why.
