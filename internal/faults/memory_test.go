@@ -173,8 +173,9 @@ func memoryGroup(t *testing.T, limit int) (string, error) {
 	return "", last
 }
 
-// ranOutByLimit lets a process have hardly more data than it has, and waits until
-// it ends for want of more.
+// ranOutByLimit lets a process have no more data than it has, and waits until it
+// ends for want of more. What its heap has in reserve is less than what is asked of
+// it.
 func ranOutByLimit(t *testing.T, s *server) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
@@ -189,7 +190,7 @@ func ranOutByLimit(t *testing.T, s *server) {
 			}
 		}
 	}
-	limit := kib<<10 + 32<<20
+	limit := kib << 10
 	if err := unix.Prlimit(s.cmd.Process.Pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil {
 		t.Fatal(err)
 	}
