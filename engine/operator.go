@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -93,12 +94,44 @@ func (e *Engine) AddEvidence(ctx context.Context, id int64, ev Evidence, a Act) 
 		return Settled{}, err
 	}
 	if outbox.Attested(d, ev) {
-		return Settled{ItemID: id, From: d.Item.State, To: d.Item.State, DryRun: a.DryRun}, nil
+		out := Settled{ItemID: id, From: d.Item.State, To: d.Item.State, DryRun: a.DryRun}
+		if ev.Finding != outbox.FoundTaken || a.DryRun {
+			return out, nil
+		}
+		return out, e.lift(ctx, id)
 	}
-	return e.settle(ctx, id, a, func(d storage.ItemDetail) (storage.Transition, error) {
+	done, err := e.settle(ctx, id, a, func(d storage.ItemDetail) (storage.Transition, error) {
 		s, _ := e.standing(ctx, d.Item)
 		return outbox.Attest(d.Item, ev, s, a)
 	})
+	if err != nil || a.DryRun || ev.Finding != outbox.FoundTaken || d.Item.Identity.SubjectKind != storage.SubjectEvent {
+		return done, err
+	}
+	return done, e.lift(ctx, id)
+}
+
+// lift takes from what depends on an item the dispute that it has from there, if
+// that was withdrawn, and again where one of them moves meanwhile. To store the
+// same evidence once more finishes what an error broke off. // Q18.
+func (e *Engine) lift(ctx context.Context, id int64) error {
+	for range settleTries {
+		original, err := e.Item(ctx, id)
+		if err != nil {
+			return err
+		}
+		dependents, err := e.dependents(ctx, id, func(storage.Item) bool { return true })
+		if err != nil {
+			return err
+		}
+		moves := outbox.Lifted(original, dependents)
+		if len(moves) == 0 {
+			return nil
+		}
+		if _, err := e.store.items.Transition(ctx, moves); err != nil {
+			return tagged(ctx, fmt.Errorf("lift a dispute: %w", err))
+		}
+	}
+	return sdk.Unavailable("dependents_moving", errors.New("what depends on the item kept moving"))
 }
 
 // Abandon gives an item up. What is stuck with a usage window goes on with its

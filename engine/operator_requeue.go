@@ -120,6 +120,11 @@ func (e *Engine) surroundings(ctx context.Context, d storage.ItemDetail) (outbox
 
 // waiting are the items that wait for one, with their payloads.
 func (e *Engine) waiting(ctx context.Context, id int64) ([]storage.ItemDetail, error) {
+	return e.dependents(ctx, id, func(i storage.Item) bool { return i.Waits })
+}
+
+// dependents are those of the items which depend on one that are wanted.
+func (e *Engine) dependents(ctx context.Context, id int64, want func(storage.Item) bool) ([]storage.ItemDetail, error) {
 	var out []storage.ItemDetail
 	q := storage.ItemQuery{DependsOn: id, Limit: 1000}
 	for {
@@ -128,7 +133,7 @@ func (e *Engine) waiting(ctx context.Context, id int64) ([]storage.ItemDetail, e
 			return nil, fmt.Errorf("list dependents: %w", err)
 		}
 		for _, i := range page.Items {
-			if !i.Waits || i.SupersededBy != 0 {
+			if !want(i) || i.SupersededBy != 0 {
 				continue
 			}
 			d, err := e.Item(ctx, i.ItemID)

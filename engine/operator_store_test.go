@@ -208,6 +208,47 @@ func TestDisputedOriginal(t *testing.T) {
 	})
 }
 
+// Q18: when the dispute of an original is withdrawn, so is the one that its
+// corrections have from it, whatever state they are in, and none of their own.
+func TestInheritedDispute(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.deliver()
+		for _, id := range []string{"cor_1", "cor_2"} {
+			d.correct(id, "1")
+			d.deliver()
+		}
+		d.correct("cor_3", "1")
+		items := d.want("accepted", "accepted", "accepted", "pending")
+		say := func(i int, f outbox.Finding, text string) {
+			d.t.Helper()
+			ev := asserted(f)
+			ev.Text = text
+			if _, err := d.AddEvidence(d.t.Context(), items[i].ItemID, *ev, anna); err != nil {
+				d.t.Fatal(err)
+			}
+		}
+		say(2, outbox.FoundRefused, "the second one too") // of its own
+		say(0, outbox.FoundRefused, "seen")
+		items = d.want("accepted disputed", "accepted disputed", "accepted disputed", "pending disputed")
+		if items[1].Disputed != "seen" || !items[1].SettledAt.IsZero() {
+			d.t.Errorf("%+v", items[1])
+		}
+		say(0, outbox.FoundTaken, "it is there")
+		items = d.want("accepted", "accepted", "accepted disputed", "pending")
+		if items[1].SettledAt.IsZero() || items[2].Disputed != "the second one too" || !items[2].SettledAt.IsZero() || !items[3].SettledAt.IsZero() {
+			d.t.Errorf("%+v", items)
+		}
+		say(2, outbox.FoundTaken, "also there")
+		if items = d.want("accepted", "accepted", "accepted", "pending"); items[2].SettledAt.IsZero() {
+			d.t.Errorf("%+v", items[2])
+		}
+	})
+}
+
 // O12, O25: a message of the provider that comes again disputes nothing again, also
 // after somebody withdrew what it said.
 func TestEvidenceThatComesAgain(t *testing.T) {

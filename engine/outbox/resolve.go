@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -187,50 +186,4 @@ func (b Abandonment) check(item storage.Item, a Act) error {
 		return refusal("not_refused", "restage is for a window that the provider itself refused; a person's word does not make it so", "write it off")
 	}
 	return a.Check()
-}
-
-// Attested reports whether evidence of the provider is stored already.
-func Attested(d storage.ItemDetail, e Evidence) bool {
-	return e.Kind == EvidenceProvider && slices.ContainsFunc(d.Actions, func(a storage.Action) bool {
-		return a.Kind == storage.ActionEvidence && a.EvidenceKind == e.Kind && a.Evidence == e.Text && found(a) == e.Finding
-	})
-}
-
-// Attest stores evidence beside an item. It never changes the state. Evidence
-// that contradicts the state opens the item again; evidence against what was, or
-// may still be, accepted is shown as disputed, and evidence for it withdraws
-// that. // O12, Q18.
-func Attest(item storage.Item, e Evidence, s Standing, a Act) (storage.Transition, error) {
-	if err := a.Check(); err != nil {
-		return storage.Transition{}, err
-	}
-	if err := e.Check(s.Admissible); err != nil {
-		return storage.Transition{}, err
-	}
-	t := storage.Transition{ItemID: item.ItemID, Expect: storage.Expect{State: item.State}, Set: storage.Change{State: item.State}}
-	settled := true
-	against := e.Finding == FoundRefused
-	final := item.State == storage.Rejected || item.State == storage.Quarantined
-	switch {
-	case against && !final:
-		text := disputeText(e)
-		t.Set.Disputed = &text
-		if Charged(item.State) {
-			t.Set.Settled = new(bool)
-		}
-		if item.Identity.SubjectKind == storage.SubjectEvent {
-			t.Waiting = &storage.Change{State: storage.Pending, Disputed: &text}
-			t.Dependents = &storage.Change{Disputed: &text, Settled: new(bool)}
-		}
-	case !against && item.Disputed != "":
-		t.Set.Disputed = new(string)
-		if Charged(item.State) {
-			t.Set.Settled = &settled
-		}
-	case !against && (final || item.State == storage.Uncertain) && !Reason(item.QuarantineReason).BornSettled():
-		t.Set.Settled = new(bool)
-	}
-	action := e.with(a.action(storage.ActionEvidence, item, item.State, e.note(nil)))
-	t.Action = &action
-	return t, nil
 }
