@@ -111,10 +111,9 @@ func (a *app) conformanceOptions(f conformanceFlags) (conformance.Options, func(
 	if err != nil {
 		return opts, nil, err
 	}
+	again := func(ctx context.Context) (storage.Adapter, error) { return open(ctx, f.dsn, quietLogger(a.err)) }
 	return conformance.Options{
-		Open: func(ctx context.Context) (storage.Adapter, error) {
-			return open(ctx, f.dsn, quietLogger(a.err))
-		},
+		Open: again, Beside: again,
 		Fresh: f.fresh, OneStore: true, Seed: f.seed, Steps: f.steps, Rounds: f.rounds,
 	}, match, nil
 }

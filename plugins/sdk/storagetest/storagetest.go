@@ -30,6 +30,14 @@ func Shared() Option { return func(o *conformance.Options) { o.Fresh = false } }
 // called while an adapter that it returned is open.
 func OneStore() Option { return func(o *conformance.Options) { o.OneStore = true } }
 
+// Beside lets cases that race hosts open the store that was opened first once
+// more; see conformance.Options.Beside.
+func Beside(open func() (storage.Adapter, error)) Option {
+	return func(o *conformance.Options) {
+		o.Beside = func(context.Context) (storage.Adapter, error) { return open() }
+	}
+}
+
 // Seed repeats a run of the random cases.
 func Seed(seed uint64) Option { return func(o *conformance.Options) { o.Seed = seed } }
 

@@ -77,7 +77,7 @@ func flaws() []flaw {
 		{name: "claims without a lock", finds: "race/claims-share-nothing", spoil: func(t *testing.T, s statements) {
 			swap(t, s, "claim_pending", "FOR NO KEY UPDATE OF o SKIP LOCKED", "")
 			// The gap between the read and the write is what the lock closes. It is
-			// held open here, or two cores may never put another claim into it.
+			// held open here, or two cores may never put another host's claim into it.
 			swap(t, s, "claim_pending", "coalesce(o.superseded_by, o.waits_for, 0) = 0\n",
 				"coalesce(o.superseded_by, o.waits_for, 0) = 0\n    AND (SELECT true FROM pg_sleep(0.01))\n")
 			// A row at its place is not updated twice either, so this goes by the item.
@@ -197,9 +197,8 @@ func TestBrokenAdaptersAreFound(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			dsn, _ := pgtest.Schema(t)
-			options := conformance.Options{Fresh: true, OneStore: true, Open: func(ctx context.Context) (storage.Adapter, error) {
-				return openBroken(ctx, t, dsn, f)
-			}}
+			open := func(ctx context.Context) (storage.Adapter, error) { return openBroken(ctx, t, dsn, f) }
+			options := conformance.Options{Fresh: true, OneStore: true, Open: open, Beside: open}
 			if f.hangs {
 				if strings.Contains(dsn, "pgbouncer=true") {
 					t.Skip("a setting of the session is needed")

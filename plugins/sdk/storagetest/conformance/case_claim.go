@@ -276,9 +276,17 @@ func claimRace(r *run) {
 	r.stage(t, route, n, nil)
 	var mu sync.Mutex
 	owners := map[int64]int{}
+	hosts := []storage.OutboxStore{r.outbox()}
+	if other := r.beside(); other != nil {
+		impl, err := need[storage.OutboxStore](other, storage.Outbox)
+		r.must("reach outbox at the other host", err)
+		hosts = append(hosts, impl)
+	}
 	r.together(8, func(w int) {
 		for empty := 0; empty < 3; {
-			c, err := r.tryClaim(storage.ClaimRequest{Owner: "w" + decimalInt(w), Routes: []int64{route}, Limit: 3})
+			c, err := hosts[w%len(hosts)].Claim(r.ctx, storage.ClaimRequest{
+				Owner: "w" + decimalInt(w), Routes: []int64{route}, Limit: 3, Lease: time.Hour,
+			})
 			if err != nil {
 				r.errorf("claim: %v", err)
 				return

@@ -23,6 +23,8 @@ type run struct {
 	manifest storage.Manifest
 	prefix   string
 
+	after []func() error // of the case's goroutine, when it has ended
+
 	mu       sync.Mutex
 	messages []string
 }
@@ -140,6 +142,21 @@ func use[T any](r *run, c storage.Capability) T {
 	impl, err := need[T](r.store, c)
 	r.must("reach "+string(c), err)
 	return impl
+}
+
+// beside is another host's adapter on the same store, or nil. It is closed when
+// the case is over.
+func (r *run) beside() storage.Adapter {
+	if r.opts.Beside == nil {
+		return nil
+	}
+	other, err := r.opts.Beside(r.ctx)
+	if e, ok := tagged(err); ok && e.Code == "store_locked" {
+		return nil
+	}
+	r.must("open the store beside", err)
+	r.after = append(r.after, other.Close)
+	return other
 }
 
 func (r *run) eventStore() storage.EventStore {

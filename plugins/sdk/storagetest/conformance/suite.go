@@ -26,6 +26,11 @@ type Options struct {
 	// OneStore says that Open must not be called while what it returned
 	// before is open: there is one store, and it can be opened once.
 	OneStore bool
+	// Beside opens the store that Open opened first once more, as another host
+	// does: what an adapter keeps in order within one process is no proof of
+	// what holds between two. An adapter whose store is one process's answers
+	// the code store_locked. Default: nil, the races are of one process only.
+	Beside func(ctx context.Context) (storage.Adapter, error)
 	// Seed of the random cases. Default: random, and shown in the report.
 	Seed uint64
 	// Steps of the model test. Default: 400.
@@ -160,6 +165,11 @@ func (s *Suite) Run(ctx context.Context, c Case) Result {
 		r.store = own
 	}
 	r.protect(func() { c.run(r) })
+	for _, end := range r.after {
+		if err := end(); err != nil {
+			r.errorf("close what the case opened: %v", err)
+		}
+	}
 	res.Messages = r.messages
 	if len(r.messages) > 0 {
 		res.Status = Failed
