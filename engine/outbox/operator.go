@@ -159,24 +159,69 @@ type StateMismatchError struct {
 	LeaseToken   int64
 	Settled      bool
 	SupersededBy int64 // zero: not superseded
+	// Moved says what is not as it was expected, for people; empty where nobody
+	// expected anything of the item in particular.
+	Moved string
 }
 
-func mismatched(i storage.Item) error {
+func mismatched(i storage.Item, moved ...string) error {
 	return &StateMismatchError{
 		ItemID: i.ItemID, Current: i.State, LeaseToken: i.LeaseToken, Settled: !i.SettledAt.IsZero(), SupersededBy: i.SupersededBy,
+		Moved: strings.Join(moved, "; "),
 	}
 }
 
 // Error says where the item is now.
 func (e *StateMismatchError) Error() string {
-	s := fmt.Sprintf("conflict: item %d is %s", e.ItemID, e.Current)
+	return fmt.Sprintf("conflict: item %d is %s, expected_state_mismatch", e.ItemID, e.Now())
+}
+
+// Now says where the item is, for people.
+func (e *StateMismatchError) Now() string {
+	s := string(e.Current)
 	if e.Settled {
 		s += ", settled"
 	}
 	if e.SupersededBy != 0 {
 		s += fmt.Sprintf(", superseded by item %d", e.SupersededBy)
 	}
-	return s + fmt.Sprintf(", lease token %d, expected_state_mismatch", e.LeaseToken)
+	s += fmt.Sprintf(", lease token %d", e.LeaseToken)
+	if e.Moved != "" {
+		s += " (" + e.Moved + ")"
+	}
+	return s
+}
+
+// differences says what of an item is not as it is expected to be.
+func differences(e storage.Expect, i storage.Item) []string {
+	var all []string
+	note := func(differs bool, form string, args ...any) {
+		if differs {
+			all = append(all, fmt.Sprintf(form, args...))
+		}
+	}
+	note(i.SupersededBy != 0, "another item has taken its place")
+	note(i.State != e.State, "its state was to be %s", e.State)
+	note(e.LeaseToken != nil && *e.LeaseToken != i.LeaseToken, "its lease token was to be %d", deref(e.LeaseToken))
+	note(e.Settled != nil && *e.Settled == i.SettledAt.IsZero(), "it was to be %s", settledText(deref(e.Settled)))
+	note(e.Attempts != nil && *e.Attempts != i.Attempts, "it was to have %d attempts, it has %d", deref(e.Attempts), i.Attempts)
+	note(e.Unresolved != nil && *e.Unresolved != i.Unresolved, "an attempt without an answer was opened or closed")
+	return all
+}
+
+func deref[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}
+
+func settledText(settled bool) string {
+	if settled {
+		return "settled"
+	}
+	return "open"
 }
 
 // Unwrap returns the tagged error.
@@ -186,9 +231,18 @@ func (e *StateMismatchError) Unwrap() error { return ErrExpectedStateMismatch }
 // more, and that it cannot be made anew. Nothing was written. It is
 // [ErrMappingChanged].
 type MappingChangedError struct {
-	ItemID  int64
-	Current string // the version in force; empty: none
-	Why     string
+	ItemID     int64
+	Current    string // the version in force; empty: none
+	State      storage.ItemState
+	LeaseToken int64
+	Settled    bool
+	Why        string
+}
+
+func mappingChanged(i storage.Item, current, why string) error {
+	return &MappingChangedError{
+		ItemID: i.ItemID, Current: current, State: i.State, LeaseToken: i.LeaseToken, Settled: !i.SettledAt.IsZero(), Why: why,
+	}
 }
 
 // Error says why the item stays as it was made.
@@ -203,15 +257,11 @@ func (e *MappingChangedError) Unwrap() error { return ErrMappingChanged }
 // now is an estimate of the store's clock, so only the store's own answer decides
 // about durations.
 func Unmet(e storage.Expect, i storage.Item, now time.Time) error {
-	switch {
-	case i.State != e.State, i.SupersededBy != 0,
-		e.LeaseToken != nil && *e.LeaseToken != i.LeaseToken,
-		e.Unresolved != nil && *e.Unresolved != i.Unresolved,
-		e.Settled != nil && *e.Settled == i.SettledAt.IsZero(),
-		e.Attempts != nil && *e.Attempts != i.Attempts:
-		return mismatched(i)
-	case e.MappingVersion != nil && *e.MappingVersion != i.Identity.MappingVersion:
-		return &MappingChangedError{ItemID: i.ItemID, Current: i.Identity.MappingVersion, Why: "made with another mapping than expected"}
+	if moved := differences(e, i); len(moved) > 0 {
+		return mismatched(i, moved...)
+	}
+	if e.MappingVersion != nil && *e.MappingVersion != i.Identity.MappingVersion {
+		return mappingChanged(i, i.Identity.MappingVersion, "made with another mapping than expected")
 	}
 	since := i.FirstUnresolvedAt
 	switch {

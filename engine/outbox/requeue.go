@@ -313,5 +313,5 @@ func ineligible(r Reason) error {
 }
 
 func changed(i storage.Item, current, why string) error {
-	return &MappingChangedError{ItemID: i.ItemID, Current: current, Why: fmt.Sprintf("made with mapping %q, %q is in force: %s", i.Identity.MappingVersion, current, why)}
+	return mappingChanged(i, current, fmt.Sprintf("made with mapping %q, %q is in force: %s", i.Identity.MappingVersion, current, why))
 }

@@ -222,6 +222,7 @@ type problem struct {
 		LeaseToken   int64 `json:"lease_token"`
 		Settled      bool
 		SupersededBy string `json:"superseded_by"`
+		Mapping      string `json:"mapping_version"`
 	}
 }
 

@@ -39,6 +39,8 @@ type current struct {
 	LeaseToken   int64             `json:"lease_token"`
 	Settled      bool              `json:"settled"`
 	SupersededBy string            `json:"superseded_by,omitempty"`
+	// MappingVersion is the one in force, where the expected one is not.
+	MappingVersion string `json:"mapping_version,omitempty"`
 }
 
 // errorMessage is one broken rule.
@@ -90,15 +92,12 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	p.Title, p.Status = titles[p.Tag], statuses[p.Tag]
-	if moved, ok := errors.AsType[*outbox.StateMismatchError](err); ok {
-		p.Title, p.Field, p.Rule = "The item has moved", "item", "as it was expected to be"
-		p.Current = &current{State: moved.Current, LeaseToken: moved.LeaseToken, Settled: moved.Settled}
-		if moved.SupersededBy != 0 {
-			p.Current.SupersededBy = strconv.FormatInt(moved.SupersededBy, 10)
-		}
+	if rule, now := movedItem(err); now != nil {
+		p.Title, p.Field, p.Rule, p.Current = "The item has moved", "item", rule, now
 	}
 	if changed, ok := errors.AsType[*outbox.MappingChangedError](err); ok {
-		p.Field, p.Rule = "mapping_version", "the mapping in force; the item: "+changed.Why
+		p.Field, p.Rule = "expect.mapping_version", "the mapping in force; the item: "+changed.Why
+		p.Current = &current{State: changed.State, LeaseToken: changed.LeaseToken, Settled: changed.Settled, MappingVersion: changed.Current}
 	}
 	switch p.Code {
 	case codeMedia:
@@ -132,10 +131,24 @@ func message(err error) *errorMessage {
 		return &errorMessage{Tag: sdk.TagOf(err)}
 	}
 	m := messages(all[:1])[0]
-	if moved, ok := errors.AsType[*outbox.StateMismatchError](err); ok {
-		m.Rule = "as it was expected to be; it is " + string(moved.Current)
+	if rule, now := movedItem(err); now != nil {
+		m.Field, m.Rule = "item", rule
 	}
 	return &m
+}
+
+// movedItem says where an item is that is not what somebody took it for; nil if
+// that is not what is wrong.
+func movedItem(err error) (rule string, now *current) {
+	moved, ok := errors.AsType[*outbox.StateMismatchError](err)
+	if !ok {
+		return "", nil
+	}
+	now = &current{State: moved.Current, LeaseToken: moved.LeaseToken, Settled: moved.Settled}
+	if moved.SupersededBy != 0 {
+		now.SupersededBy = strconv.FormatInt(moved.SupersededBy, 10)
+	}
+	return "as it was expected to be; it is " + moved.Now(), now
 }
 
 func messages(all meter.Errors) []errorMessage {

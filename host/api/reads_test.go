@@ -277,7 +277,7 @@ func TestSubscriptionBodies(t *testing.T) {
 		"the host's zone":     {`{"timezone":"Local"}`, "timezone"},
 		"a customer of 1 MB":  {`{"customers":{"stripe":"` + strings.Repeat("x", 300) + `"}}`, "customers"},
 		"a lone surrogate":    {`{"customers":{"stripe":"\ud800"}}`, ""},
-		"a customer of 5":     {`{"customers":{"stripe":5}}`, "body"},
+		"a customer of 5":     {`{"customers":{"stripe":5}}`, "customers.stripe"},
 		"something after":     {`{}]`, ""},
 	} {
 		a := s.call(http.MethodPut, "/v1/subscriptions/acme", tc.body)

@@ -75,7 +75,11 @@ func (s *server) recoverPlan(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = decodeInput(r.Body, &f, "exporter, tenant, feature, after and limit")
 	}
-	if err == nil && (f.Limit < 0 || f.Limit > 1000 || f.After < 0) {
+	switch {
+	case err != nil:
+	case f.After < 0:
+		err = sdk.Invalid("after", "the id of an item, or 0")
+	case f.Limit < 0 || f.Limit > 1000:
 		err = sdk.Invalid("limit", "1 to 1000")
 	}
 	var plan engine.RecoverPlan

@@ -1,18 +1,13 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
-	"github.com/fencepost/fencepost/engine/canon"
 	"github.com/fencepost/fencepost/engine/meter"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -211,26 +206,6 @@ func (s *server) pruneReplay(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.replayStatus(w, r, err, http.StatusOK)
-}
-
-// decodeInput reads a JSON object strictly; an empty body is an empty object.
-func decodeInput(body io.Reader, into any, fields string) error {
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return fmt.Errorf("read body: %w", err)
-	}
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil
-	}
-	if err := canon.Check(raw); err != nil {
-		return fmt.Errorf("body: %w", err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return sdk.Invalid("body", "one JSON object with only "+fields)
-	}
-	return nil
 }
 
 func (s *server) replayStatus(w http.ResponseWriter, r *http.Request, err error, status int) {

@@ -124,11 +124,11 @@ type SkippedView struct {
 
 func (s *server) backfill(w http.ResponseWriter, r *http.Request) {
 	var in struct {
-		Exporter string `json:"exporter"`
-		Feature  string `json:"feature"`
-		Tenant   string `json:"tenant"`
-		After    int64  `json:"after,string"`
-		Limit    int    `json:"limit"`
+		Exporter string    `json:"exporter"`
+		Feature  string    `json:"feature"`
+		Tenant   string    `json:"tenant"`
+		After    seqNumber `json:"after"`
+		Limit    int       `json:"limit"`
 		act
 	}
 	err := readQuery(r).err
@@ -138,7 +138,7 @@ func (s *server) backfill(w http.ResponseWriter, r *http.Request) {
 	var done engine.Backfilled
 	if err == nil {
 		done, err = s.cfg.Engine.Backfill(r.Context(), engine.Backfill{
-			Exporter: in.Exporter, Feature: in.Feature, Tenant: in.Tenant, After: in.After, Limit: in.Limit,
+			Exporter: in.Exporter, Feature: in.Feature, Tenant: in.Tenant, After: int64(in.After), Limit: in.Limit,
 		}, in.engine())
 	}
 	if err != nil {

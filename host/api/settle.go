@@ -59,6 +59,18 @@ type expected struct {
 	MappingVersion *string `json:"mapping_version"`
 }
 
+// check refuses what no item can ever have been. mapping says that
+// the request may expect one.
+func (e expected) check(mapping bool) error {
+	switch {
+	case e.LeaseToken != nil && *e.LeaseToken < 0:
+		return sdk.Invalid("expect.lease_token", "0 or more, as the item shows it")
+	case e.MappingVersion != nil && !mapping:
+		return sdk.Invalid("expect.mapping_version", "absent: it is of requeue")
+	}
+	return nil
+}
+
 // SettledView answers what was done with an item: the item after, and, where
 // another took its place, which one. In a dry run the item is as it is and State
 // what it would be.
@@ -79,8 +91,8 @@ func (s *server) resolveItem(w http.ResponseWriter, r *http.Request) {
 		act
 	}
 	id, err := s.settling(r, &in, "state, expect, evidence, provider_ref, attempts, actor, reason and dry_run")
-	if err == nil && in.Expect.MappingVersion != nil {
-		err = sdk.Invalid("expect", "lease_token")
+	if err == nil {
+		err = in.Expect.check(false)
 	}
 	var done engine.Settled
 	if err == nil {
@@ -88,7 +100,7 @@ func (s *server) resolveItem(w http.ResponseWriter, r *http.Request) {
 			To: in.State, LeaseToken: in.Expect.LeaseToken, Evidence: in.Evidence.of(in.State), ProviderRef: in.ProviderRef, Attempts: in.Attempts,
 		}, in.engine())
 	}
-	s.settled(w, r, done, err)
+	s.settled(w, r, done, renamed(err, "to", "state", "evidence.text", "evidence.detail"))
 }
 
 func (s *server) requeueItem(w http.ResponseWriter, r *http.Request) {
@@ -97,6 +109,9 @@ func (s *server) requeueItem(w http.ResponseWriter, r *http.Request) {
 		act
 	}
 	id, err := s.settling(r, &in, "expect, actor, reason and dry_run")
+	if err == nil {
+		err = in.Expect.check(true)
+	}
 	var done engine.Settled
 	if err == nil {
 		q := engine.Requeue{LeaseToken: in.Expect.LeaseToken, MappingVersion: in.Expect.MappingVersion}
@@ -112,8 +127,8 @@ func (s *server) abandonItem(w http.ResponseWriter, r *http.Request) {
 		act
 	}
 	id, err := s.settling(r, &in, "expect, disposition, actor, reason and dry_run")
-	if err == nil && in.Expect.MappingVersion != nil {
-		err = sdk.Invalid("expect", "lease_token")
+	if err == nil {
+		err = in.Expect.check(false)
 	}
 	var done engine.Settled
 	if err == nil {
@@ -133,7 +148,7 @@ func (s *server) addEvidence(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		done, err = s.cfg.Engine.AddEvidence(r.Context(), id, *in.of(""), in.engine())
 	}
-	s.settled(w, r, done, err)
+	s.settled(w, r, done, renamed(err, "evidence.text", "detail", "evidence.kind", "kind", "evidence.source", "source", "evidence.finding", "finding"))
 }
 
 // settling reads what is to be done with one item.

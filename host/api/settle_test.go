@@ -68,7 +68,11 @@ func TestResolve(t *testing.T) {
 	clock = clock.Add(11 * time.Minute)
 	s.refused(s.call(http.MethodPost, path, body(token, seen+`,"x":1`)), 400, "invalid", "body")
 	s.refused(s.call(http.MethodPost, "/v1/outbox/x/resolve", body(token, seen)), 404, "not_found", "id")
-	moved := s.refused(s.call(http.MethodPost, path, body(token+1, seen)), 409, "conflict", "item").Current
+	p := s.refused(s.call(http.MethodPost, path, body(token+1, seen)), 409, "conflict", "item")
+	if want := fmt.Sprintf("it is uncertain, lease token %d (its lease token was to be %d)", token, token+1); !strings.Contains(p.Rule, want) { // D15
+		t.Errorf("rule %q", p.Rule)
+	}
+	moved := p.Current
 	if moved == nil || moved.State != "uncertain" || moved.LeaseToken != token || moved.Settled {
 		t.Errorf("current: %+v", moved)
 	}
@@ -146,7 +150,12 @@ func TestRequeue(t *testing.T) {
 	s.refused(s.call(http.MethodPost, path, expect(list.Data[0].MappingVersion)), 409, "conflict", "item")
 	var sub api.SubscriptionBody
 	s.into(s.call(http.MethodPut, "/v1/subscriptions/acme", `{"customers":{"stripe":"cus_1"}}`), 200, &sub)
-	s.refused(s.call(http.MethodPost, path, expect("another")), 409, "conflict", "mapping_version")
+	// D14: expect names the mapping in force; where it is another, the answer says
+	// which one is, and what the item is.
+	now := s.refused(s.call(http.MethodPost, path, expect("another")), 409, "conflict", "expect.mapping_version").Current
+	if now == nil || now.State != "quarantined" || now.Settled || now.Mapping == "" || now.Mapping != list.Data[0].MappingVersion {
+		t.Errorf("current: %+v", now)
+	}
 	var v api.SettledView
 	s.into(s.call(http.MethodPost, path, expect(list.Data[0].MappingVersion)), 200, &v)
 	if v.State != "pending" || v.Customer != "cus_1" || v.QuarantineReason != nil {
@@ -183,7 +192,8 @@ func TestRecoverPlan(t *testing.T) {
 		t.Errorf("dry run: %+v", out)
 	}
 	s.into(s.call(http.MethodPost, "/v1/recover/apply", apply(false)), 207, &out)
-	if out.Summary["done"] != 1 || out.Summary["refused"] != 1 || out.Results[1].Error == nil || out.Results[1].Error.Tag != "conflict" {
+	if out.Summary["done"] != 1 || out.Summary["refused"] != 1 || out.Results[1].Error == nil || out.Results[1].Error.Tag != "conflict" ||
+		!strings.Contains(out.Results[1].Error.Rule, "its lease token was to be") {
 		t.Errorf("%+v", out)
 	}
 	s.into(s.call(http.MethodPost, "/v1/recover/plan", `{}`), 200, &plan)

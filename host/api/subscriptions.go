@@ -1,14 +1,10 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
 
-	"github.com/fencepost/fencepost/engine/canon"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
@@ -54,20 +50,13 @@ func (s *server) putSubscription(w http.ResponseWriter, r *http.Request) {
 }
 
 func decodeSubscription(tenant string, body io.Reader) (storage.Subscription, error) {
+	var in subscriptionInput
 	raw, err := io.ReadAll(body)
 	if err != nil {
 		return storage.Subscription{}, err
 	}
-	// The library would take repeated keys, text that is not UTF-8 and
-	// something after the value.
-	if err := canon.Check(raw); err != nil {
-		return storage.Subscription{}, fmt.Errorf("body: %w", err)
-	}
-	var in subscriptionInput
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&in); err != nil {
-		return storage.Subscription{}, sdk.Invalid("body", "one JSON object with only tenant, plan, plan_version, anchor, interval, timezone and customers")
+	if err := decodeText(raw, &in, "tenant, plan, plan_version, anchor, interval, timezone and customers"); err != nil {
+		return storage.Subscription{}, err
 	}
 	if in.Tenant != "" && in.Tenant != tenant {
 		return storage.Subscription{}, sdk.Invalid("tenant", "the same as in the path")
@@ -77,9 +66,11 @@ func decodeSubscription(tenant string, body io.Reader) (storage.Subscription, er
 		Interval: in.Interval, Timezone: in.Timezone, Customers: in.Customers,
 	}
 	if in.Anchor != "" {
-		if sub.Anchor, err = time.Parse(time.RFC3339Nano, in.Anchor); err != nil {
+		at, err := time.Parse(time.RFC3339Nano, in.Anchor)
+		if err != nil {
 			return sub, sdk.Invalid("anchor", "an RFC 3339 time")
 		}
+		sub.Anchor = at
 	}
 	return sub, nil
 }
