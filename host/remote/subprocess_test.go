@@ -8,13 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host/carrier/process"
 	"github.com/fencepost/fencepost/host/remote"
 	"github.com/fencepost/fencepost/internal/pgtest"
+	"github.com/fencepost/fencepost/internal/redistest"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"github.com/fencepost/fencepost/plugins/sdk/storagetest"
@@ -82,6 +86,29 @@ func TestSubprocessConformance(t *testing.T) {
 			return a
 		}, storagetest.Effort(0, 15))
 	})
+}
+
+// The adapter that declares counters only passes what it declares, and what is
+// not declared is refused by a line that names it (S16, B7).
+func TestSubprocessDeclaresCountersOnly(t *testing.T) {
+	t.Parallel()
+	image, server := build(t, "redis"), redistest.Start(t, redistest.Durable()...)
+	stores := 0
+	storagetest.Run(t, func(t *testing.T) storage.Adapter {
+		t.Helper()
+		stores++
+		a, _ := spawn(t, image, server.URL()+"?fencepost_prefix=s"+strconv.Itoa(stores), 0)
+		return a
+	}, storagetest.Effort(0, 15))
+	a, _ := spawn(t, image, server.URL(), 0)
+	defer func() { _ = a.Close() }()
+	_, err := engine.New(engine.Config{Store: a})
+	if !errors.Is(err, sdk.ErrUnsupported) || !strings.Contains(err.Error(), "the storage adapter redis does not declare this capability, durable_events") {
+		t.Errorf("an engine on counters only: %v", err)
+	}
+	if _, has := storage.As[storage.EventStore](storage.Adapter(a)); has {
+		t.Error("an undeclared capability is there all the same")
+	}
 }
 
 // A killed process is started again and its store opened again by the call that

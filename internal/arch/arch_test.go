@@ -37,6 +37,7 @@ const (
 	sqlite     = "zombiezen.com/go/sqlite"
 	pgx        = "github.com/jackc"
 	mysql      = "github.com/go-sql-driver/mysql"
+	redis      = "github.com/redis/go-redis"
 )
 
 var (
@@ -52,7 +53,7 @@ var (
 		"github.com/golang/protobuf", "github.com/fatih/color", "github.com/mattn", "github.com/oklog/run",
 		"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
 	}
-	technologies = []string{wazero, sqlite, "modernc.org", stripeGo, pgx, "github.com/hashicorp/go-plugin", "github.com/redis/go-redis"}
+	technologies = []string{wazero, sqlite, "modernc.org", stripeGo, pgx, "github.com/hashicorp/go-plugin", redis}
 )
 
 func rooms() []room {
@@ -65,6 +66,10 @@ func rooms() []room {
 		{dir: "migrations", only: []string{}},
 		{dir: "plugins/storage/sqlite", only: slices.Concat([]string{sdk, migrations, decimal, wire}, sqliteStack, processStack)},
 		{dir: "plugins/storage/postgres", only: append([]string{sdk, migrations, decimal, wire, pgx, "golang.org/x/sync", "golang.org/x/text"}, processStack...)},
+		{dir: "plugins/storage/redis", only: append([]string{sdk, decimal, wire, redis, "github.com/cespare/xxhash", "go.uber.org/atomic"}, processStack...)},
+		// A dialect is written against the contract alone: no driver, nothing of ours.
+		{dir: "plugins/storage/mysql", only: append([]string{sdk, decimal, wire}, processStack...)},
+		{dir: "plugins/storage/mysql", only: []string{sdk, decimal, wire}, env: wasip1},
 		{dir: "plugins/exporters/stripe", only: append([]string{sdk, decimal, wire, stripeGo}, processStack...)},
 		{dir: "plugins/exporters/stripe", only: []string{sdk, decimal, wire, stripeGo}, env: wasip1},
 		{dir: "plugins/exporters/webhook", only: []string{sdk, decimal, wire}, env: wasip1},
@@ -119,7 +124,7 @@ func TestOneRoomPerTechnology(t *testing.T) {
 		stripeGo:                         {module + "/plugins/exporters/stripe"},
 		"github.com/hashicorp/go-plugin": {module + "/host/carrier/process", module + "/plugins/sdk/guest"},
 		pgx:                              {module + "/plugins/storage/postgres", module + "/host/sql", module + "/internal/pgtest", module + "/examples"},
-		"github.com/redis/go-redis":      {module + "/outpost"},
+		redis:                            {module + "/outpost", module + "/plugins/storage/redis"},
 		"github.com/spf13/cobra":         {module + "/cmd"},
 		"github.com/vbauerster/mpb":      {module + "/cmd"},
 	}
