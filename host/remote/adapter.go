@@ -49,6 +49,10 @@ type Config struct {
 	Plugin string
 	// Opening is what the plugin gets to open its store.
 	Opening storage.Opening
+	// Begin starts what belongs to one call of the plugin, such as its
+	// transactions: the call is made in the context that it returns, and end
+	// is called when it is over, however it ended. nil: nothing does.
+	Begin func(ctx context.Context) (_ context.Context, end func())
 	// CloseTimeout bounds Close. Default: 30 s.
 	CloseTimeout time.Duration
 }
@@ -237,6 +241,11 @@ func (a *Adapter) send(ctx context.Context, method wirev1.Method, request []byte
 		return nil, &sdk.Error{
 			Tag: sdk.TagInvalid, Code: CodeRequest, Field: nameOf(method), Rule: fmt.Sprintf("a request of at most %d bytes", wirev1.MaxMessage),
 		}
+	}
+	if a.cfg.Begin != nil {
+		var end func()
+		ctx, end = a.cfg.Begin(ctx)
+		defer end()
 	}
 	answer, err := a.cfg.Caller.Call(ctx, uint32(method), request)
 	if err == nil {
