@@ -133,6 +133,9 @@ func (x *exporterRuntime) testify(ctx context.Context, said exporter.WebhookAnsw
 	x.messages.Lock() // two copies of one message must not both be the first
 	defer x.messages.Unlock()
 	out := api.WebhookAnswer{ID: messageName(said.ID), Code: grant.Sanitize(said.Code), Counted: said.Counted}
+	if len(said.Evidence) == 0 {
+		x.host.cfg.Logger.InfoContext(ctx, "a provider's message says nothing of items", "exporter", x.settings.Name, "message", out.ID, "code", out.Code)
+	}
 	of := map[storage.Hash]exporter.Evidence{}
 	var digests []storage.Hash
 	for _, e := range said.Evidence {

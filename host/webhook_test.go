@@ -146,6 +146,47 @@ func TestLateRefusalIsDisputed(t *testing.T) {
 	}
 }
 
+// O12: what Stripe says of another account than this exporter's is no evidence
+// about its items, and a report that counts less than nothing is refused.
+func TestMessagesOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	double, err := stripedouble.New(stripedouble.Config{Dir: t.TempDir(), FullReports: true})
+	if err == nil {
+		err = double.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = double.Close() })
+	h := openHooked(t, newStore(t), double)
+	h.record("cus_1", "a")
+	if err := double.Reject("", false, "no_meter", double.Entries()[0].Identifier); err != nil {
+		t.Fatal(err)
+	}
+	report := double.Reports()[0]
+	for _, c := range []struct {
+		from, to string
+		status   int
+		says     string
+	}{
+		{`"context":null`, `"context":"acct_other"`, http.StatusOK, `"account_mismatch"`},
+		{`"error_count":1`, `"error_count":-5`, http.StatusBadRequest, "error_count"},
+	} {
+		whole := []byte(report.Body)
+		body := bytes.Replace(whole, []byte(c.from), []byte(c.to), 1)
+		if bytes.Equal(body, whole) {
+			t.Fatalf("%s is not in %s", c.from, whole)
+		}
+		status, answer := h.post(h.url, stripedouble.Sign(hookSecret, time.Now(), body), body)
+		if status != c.status || !strings.Contains(answer, c.says) {
+			t.Errorf("%s: %d %s", c.to, status, answer)
+		}
+	}
+	if got := h.items(storage.ItemQuery{Disputed: true}); len(got) != 0 {
+		t.Errorf("disputed %+v", got)
+	}
+}
+
 // The double delivers by itself, again until it is taken.
 func TestReportsAreTaken(t *testing.T) {
 	t.Parallel()

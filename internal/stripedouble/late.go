@@ -100,6 +100,7 @@ func (b *book) reject(r record) {
 type reportJSON struct {
 	ID            string          `json:"id"`
 	Object        string          `json:"object"`
+	Context       *string         `json:"context"`
 	Created       time.Time       `json:"created"`
 	Data          *reportData     `json:"data,omitempty"`
 	Livemode      bool            `json:"livemode"`
@@ -167,6 +168,9 @@ func (b *book) reportBody(due []lateCharge, now time.Time) (id, body string) {
 	r := reportJSON{
 		ID: id, Object: "v2.core.event", Created: now, Data: &data, Livemode: first.Livemode,
 		Reason: json.RawMessage("null"), Type: typeErrorReport,
+	}
+	if first.Account != b.cfg.Account {
+		r.Context = &first.Account
 	}
 	if due[0].code == codeNoMeter {
 		r.Type = typeNoMeterFound

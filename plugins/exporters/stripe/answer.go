@@ -23,6 +23,7 @@ const (
 	CodeForeignAnswer    = "foreign_answer"     // success, but about another event
 	CodeForeignDuplicate = "foreign_duplicate"  // "already exists", but another identifier
 	CodeModeMismatch     = "mode_mismatch"      // taken in live mode instead of test, or the reverse
+	CodeAccountMismatch  = "account_mismatch"   // a message about another account
 	CodeUnauthorized     = "unauthorized"       // 401
 	CodeForbidden        = "forbidden"          // 403
 	CodeEndpointMissing  = "endpoint_not_found" // 404
@@ -166,6 +167,8 @@ func refused(item *exporter.Item, refusal *stripego.Error) exporter.ItemOutcome 
 	switch {
 	case refusal.Type == stripego.ErrorTypeIdempotency:
 		// About the Idempotency-Key and not about the event.
+	case says(earlyCodes, earlySentences):
+		o.Kind, o.Code, o.Mendable = exporter.Rejected, CodeRefused, true
 	case says(refusedCodes, refusedSentences):
 		o.Kind, o.Code = exporter.Rejected, CodeRefused
 	case says(mendableCodes, mendableSentences):

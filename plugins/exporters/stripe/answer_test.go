@@ -93,7 +93,8 @@ func failure(f capability.Failure, reason string) func(capability.Request) capab
 }
 
 // Q10: final refusals reject, mendable ones too but marked. With a code, or
-// with the sentence alone, as API v1 answers.
+// with the sentence alone, as API v1 answers. F25: what comes too early is mended by
+// time, and not refused for good.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -104,10 +105,10 @@ func TestRefusals(t *testing.T) {
 		"invalid value":       {refusal("meter_event_invalid_value", "x"), "meter_event_invalid_value", false},
 		"too many digits":     {refusal("meter_event_value_too_many_digits", "x"), "meter_event_value_too_many_digits", false},
 		"too old":             {refusal("timestamp_too_far_in_past", "x"), "timestamp_too_far_in_past", false},
-		"too new":             {refusal("timestamp_in_future", "x"), "timestamp_in_future", false},
+		"too new":             {refusal("timestamp_in_future", "x"), "timestamp_in_future", true},
 		"digits, sentence":    {refusal("", "The value in the event payload can have at most 15 digits. Received 1234567890123456."), stripe.CodeRefused, false},
 		"too old, sentence":   {refusal("", "The event timestamp cannot be more than 35 days in past. Expected a timestamp greater than or equal to 1758141836."), stripe.CodeRefused, false},
-		"too new, sentence":   {refusal("", "The event timestamp cannot be more than 5 minutes in future."), stripe.CodeRefused, false},
+		"too new, sentence":   {refusal("", "The event timestamp cannot be more than 5 minutes in future."), stripe.CodeRefused, true},
 		"customer":            {refusal("resource_missing", "No such customer: 'cus_1'"), "resource_missing", true},
 		"customer, sentence":  {refusal("", "No such customer: 'cus_1'"), stripe.CodeRefused, true},
 		"no meter":            {refusal("no_meter", "x"), "no_meter", true},

@@ -53,12 +53,19 @@ const summaryLag = time.Hour
 var (
 	refusedCodes = []string{
 		"meter_event_invalid_value", "meter_event_value_too_many_digits",
-		"timestamp_too_far_in_past", "timestamp_in_future",
+		"timestamp_too_far_in_past",
 	}
 	refusedSentences = []string{
 		"The event timestamp cannot be more than",
 		"The value in the event payload",
 	}
+)
+
+// What time mends: a host whose clock is ahead dated the event. It is looked for
+// before what is refused for good, of which the sentence begins in the same way.
+var (
+	earlyCodes     = []string{"timestamp_in_future"}
+	earlySentences = []string{"The event timestamp cannot be more than 5 minutes in"}
 )
 
 // What an operator can mend: the customer, the meter or the mapping.
@@ -146,6 +153,7 @@ func answerPatterns() []exporter.AnswerPattern {
 			})
 		}
 	}
+	add(exporter.AnswerMendable, earlyCodes, earlySentences)
 	add(exporter.AnswerRefused, refusedCodes, refusedSentences)
 	add(exporter.AnswerMendable, mendableCodes, mendableSentences)
 	return patterns

@@ -86,7 +86,7 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 	if err != nil {
 		return err
 	}
-	if s.Connected && !strings.HasPrefix(c.Account, "acct_") {
+	if s.Connected && !strings.HasPrefix(c.Account, accountPrefix) {
 		return sdk.Invalid("account", `an account id ("acct_…"), because settings.connected is true`)
 	}
 	e.configuration, e.settings, e.configured, e.meters = c, s, true, nil
@@ -95,6 +95,9 @@ func (e *Exporter) Configure(_ context.Context, c exporter.Configuration) error 
 
 // Close has nothing to release.
 func (*Exporter) Close(context.Context) error { return nil }
+
+// accountPrefix is how Stripe's ids of accounts begin.
+const accountPrefix = "acct_"
 
 const (
 	modeTest = "test"

@@ -27,12 +27,18 @@ type coreEvent struct {
 	ID       string `json:"id"`
 	Type     string `json:"type"`
 	Livemode *bool  `json:"livemode"`
-	Data     *struct {
+	// Context names the account that a message is about where it is not, or not
+	// surely, the one of the endpoint: "acct_1", or "org_1/acct_1". Account is
+	// what messages of API v1 have for it.
+	Context string `json:"context"`
+	Account string `json:"account"`
+	Data    *struct {
 		Reason struct {
 			ErrorCount int `json:"error_count"`
 			ErrorTypes []struct {
-				Code    string `json:"code"`
-				Samples []struct {
+				Code       string `json:"code"`
+				ErrorCount int    `json:"error_count"`
+				Samples    []struct {
 					Message string `json:"error_message"`
 					Request struct {
 						Identifier string `json:"identifier"`
@@ -64,16 +70,51 @@ func (e *Exporter) Webhook(ctx context.Context, w exporter.Webhook) (exporter.We
 		answer.Code = CodeModeMismatch
 		return answer, nil
 	}
+	if e.foreign(event) {
+		answer.Code = CodeAccountMismatch
+		return answer, nil
+	}
 	if event.Data == nil {
 		full, err := e.fetchEvent(ctx, event)
 		if err != nil {
 			return exporter.WebhookAnswer{}, err
 		}
-		event = full
+		if event = full; e.foreign(event) {
+			answer.Code = CodeAccountMismatch
+			return answer, nil
+		}
+	}
+	if event.miscounted() {
+		return exporter.WebhookAnswer{}, sdk.Invalid("data.reason.error_count", "0 or more")
 	}
 	answer.Counted = event.Data.Reason.ErrorCount
 	answer.Evidence = samples(event)
 	return answer, nil
+}
+
+// foreign reports whether a message is about another account than this exporter's.
+// One that names none is about the account of the endpoint, whose secret signed it;
+// an account of the configuration that is no id of Stripe's is only a name.
+func (e *Exporter) foreign(event coreEvent) bool {
+	own := e.configuration.Account
+	if !strings.HasPrefix(own, accountPrefix) {
+		return false
+	}
+	for _, named := range []string{event.Account, event.Context[strings.LastIndexByte(event.Context, '/')+1:]} {
+		if named != "" && named != own {
+			return true
+		}
+	}
+	return false
+}
+
+// miscounted reports whether a number of errors is none.
+func (event coreEvent) miscounted() bool {
+	bad := event.Data.Reason.ErrorCount < 0
+	for _, t := range event.Data.Reason.ErrorTypes {
+		bad = bad || t.ErrorCount < 0
+	}
+	return bad
 }
 
 // samples are the items that a report names, each once.

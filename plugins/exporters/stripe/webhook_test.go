@@ -108,6 +108,42 @@ func TestWebhookOthers(t *testing.T) {
 	}
 }
 
+// O12: what is said of another account is no evidence about ours, whole or thin;
+// nothing can be counted below zero.
+func TestWebhookOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	about := func(body, who string) string { return strings.Replace(body, `"context":null`, who, 1) }
+	ignored := exporter.WebhookAnswer{ID: "evt_test_1", Code: stripe.CodeAccountMismatch}
+	for name, c := range map[string]struct {
+		body, fetched, own string
+		want               exporter.WebhookAnswer
+		err                error
+	}{
+		"ours":                      {body: about(fullReport, `"context":"acct_1"`), want: fullAnswer},
+		"ours, in an organisation":  {body: about(fullReport, `"context":"org_1/acct_1"`), want: fullAnswer},
+		"another":                   {body: about(fullReport, `"context":"acct_2"`), want: ignored},
+		"another of the same":       {body: about(fullReport, `"context":"org_1/acct_2"`), want: ignored},
+		"another, as API v1 has it": {body: about(fullReport, `"context":null,"account":"acct_2"`), want: ignored},
+		"another, thin":             {body: about(thinReport(), `"context":"acct_2"`), fetched: fullReport, want: ignored},
+		"another, when fetched":     {body: thinReport(), fetched: about(fullReport, `"context":"acct_2"`), want: ignored},
+		"only a name of ours":       {body: about(fullReport, `"context":"acct_2"`), own: "main", want: fullAnswer},
+		"counts below zero":         {body: strings.Replace(fullReport, `"error_count":7`, `"error_count":-5`, 1), err: sdk.ErrInvalid},
+		"a type below zero":         {body: strings.Replace(fullReport, `"error_count":6`, `"error_count":-6`, 1), err: sdk.ErrInvalid},
+		"fetched, below zero":       {body: thinReport(), fetched: strings.Replace(fullReport, `"error_count":7`, `"error_count":-5`, 1), err: sdk.ErrInvalid},
+		"context is no text":        {body: about(fullReport, `"context":{}`), err: sdk.ErrInvalid},
+	} {
+		cfg := testMode()
+		cfg.Account = "acct_1"
+		if c.own != "" {
+			cfg.Account = c.own
+		}
+		got, err := receive(open(t, &host{answer: answer(200, c.fetched)}, cfg), c.body)
+		if d := cmp.Diff(c.want, got); d != "" || !errors.Is(err, c.err) {
+			t.Errorf("%s: %v\n%s", name, err, d)
+		}
+	}
+}
+
 // FuzzWebhook: whatever comes, no panic, and no evidence without an identifier.
 func FuzzWebhook(f *testing.F) {
 	f.Add(fullReport)
