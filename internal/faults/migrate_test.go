@@ -105,8 +105,15 @@ func TestHalfAppliedMigration(t *testing.T) {
 	more()
 
 	b.sql(admin, "ALTER TABLE "+b.schema+".fencepost_events ADD COLUMN next_note text")
-	if out, err := b.migrateWith(next).CombinedOutput(); err == nil || !strings.Contains(string(out), "42701") {
-		t.Errorf("on top of half a migration: %v: %s", err, out)
+	half := b.migrateWith(next)
+	out, err := half.CombinedOutput()
+	if code := half.ProcessState.ExitCode(); err == nil || code != 10 { // incompatible: nothing that may be repeated
+		t.Errorf("on top of half a migration: %d, %v", code, err)
+	}
+	for _, part := range []string{"migration 2 (postgres/0002_next.sql)", "42701", `column "next_note" of relation "fencepost_events" already exists`} {
+		if !strings.Contains(string(out), part) {
+			t.Errorf("on top of half a migration it does not say %q: %s", part, out)
+		}
 	}
 	if columns, migrations := b.migrated(admin); columns != 1 || migrations != 1 {
 		t.Errorf("it left %d columns, %d migrations", columns, migrations)

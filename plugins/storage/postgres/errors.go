@@ -42,6 +42,7 @@ const (
 	stateSerialization    = "40001"
 	stateDeadlock         = "40P01"
 	statePlanChanged      = "0A000"
+	stateNoPrivilege      = "42501"
 	stateUnknownParameter = "42704"
 	stateLockTimeout      = "55P03"
 	stateCanceled         = "57014"
@@ -151,7 +152,7 @@ func classifyState(code string, cause error) *sdk.Error {
 		return hinted("too_many_connections", "raise max_connections, or put fewer hosts on the server")
 	case "3D000":
 		return misconfigured("no_database", "a database that exists", "create the database", cause)
-	case "42501":
+	case stateNoPrivilege:
 		return misconfigured("no_privilege", "a role that may use the schema",
 			"grant the role what docs/storage-postgres.md lists", cause)
 	case stateUnknownParameter:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost/fencepost/migrations"
@@ -142,7 +143,8 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 // what it applied. Two hosts that migrate at once take turns. The schema is
 // created if it does not exist. A store with a newer migration is unsupported,
 // code "schema_newer"; one with a changed migration is invalid, code
-// "schema_changed"; neither is touched.
+// "schema_changed"; neither is touched. One that the server refuses is invalid,
+// code "schema_failed", and names its number, its file and the cause.
 func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 	const op = "migrate"
 	if _, ok := ctx.Deadline(); !ok {
@@ -186,16 +188,49 @@ func (a *Adapter) migrate(ctx context.Context, t *tx, known []migration.Migratio
 	}
 	for _, m := range missing {
 		if err := t.script(ctx, withSchema(m.SQL, a.target.schema)); err != nil {
-			return nil, fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
+			return nil, migrationError(ctx, &m, err)
 		}
 		if err := t.row(ctx, qMigrationInsert, []any{&m.AppliedAt}, m.Version, m.Name, m.Checksum); err != nil {
-			return nil, err
+			return nil, migrationError(ctx, &m, err)
 		}
 		m.AppliedAt = m.AppliedAt.UTC()
 		done = append(done, m.Migration)
 	}
 	return done, nil
 }
+
+// migrationError names the migration that met err. What the server says of the
+// file itself, by the classes of its SQLSTATEs, it will say again: that is final.
+func migrationError(ctx context.Context, m *migration.Migration, err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		cause := classify(err)
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			cause = contextError(ctxErr)
+		}
+		return m.Failed(cause, false)
+	}
+	cause := classify(err)
+	if pg.Code == stateNoPrivilege {
+		return m.Failed(cause, false) // somebody grants it, see its hint
+	}
+	switch class := pg.Code[:min(2, len(pg.Code))]; class {
+	case "22": // quotes the value that it could not read
+		return m.Failed(cause, true)
+	case "0A", "23", "2B", "42":
+		said := *cause
+		said.Err = refusal{serverError{pg}}
+		return m.Failed(&said, true)
+	}
+	return m.Failed(cause, false)
+}
+
+// refusal is a server's answer to a migration with its words: of these classes
+// they name tables, columns and constraints, which are ours. The values stand in
+// its detail.
+type refusal struct{ serverError }
+
+func (e refusal) Error() string { return e.serverError.Error() + ": " + e.pg.Message }
 
 // createSchema makes the schema, unless it is there: a role that may use a
 // schema need not be one that may create them.

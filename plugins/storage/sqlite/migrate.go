@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/fencepost/fencepost/migrations"
@@ -123,7 +124,8 @@ func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, err
 // Migrate applies what is missing, all of it in one transaction, and answers
 // what it applied. A store with a newer migration is unsupported, code
 // "schema_newer"; one with a changed migration is invalid, code
-// "schema_changed"; neither is touched.
+// "schema_changed"; neither is touched. One that SQLite refuses is invalid, code
+// "schema_failed", and names its number, its file and the cause.
 func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 	known, err := knownMigrations()
 	if err != nil {
@@ -146,7 +148,7 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 		now := a.now()
 		for _, m := range missing {
 			if err := sqlitex.ExecuteScript(c.Conn, m.SQL, nil); err != nil {
-				return fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
+				return migrationError(&m, err)
 			}
 			m.AppliedAt = now
 			if _, err := c.bind(qMigrationInsert).int(int64(m.Version)).text(m.Name).text(m.Checksum).time(now).run(); err != nil {
@@ -161,4 +163,15 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 	}
 	a.setSchemaProblem(nil)
 	return done, nil
+}
+
+// migrationError names the migration that met err. What SQLite says of the file
+// itself it will say again: that is final.
+func migrationError(m *migration.Migration, err error) error {
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultError, sqlite.ResultConstraint, sqlite.ResultMismatch:
+		return m.Failed(sdk.Unavailable("", err), true)
+	default:
+		return m.Failed(classify(err), false)
+	}
 }

@@ -172,6 +172,30 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
+// S10: whoever runs a migration that SQLite refuses learns which one it was, where
+// it stands, and why; and that running it again would not help.
+func TestFailedMigration(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f.db")
+	a, err := Open(t.Context(), Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sqlExec(t, path, "CREATE TABLE fencepost_events (id integer)")
+	_, err = Open(t.Context(), Config{Path: path, Migrate: true})
+	wantError(t, err, sdk.TagInvalid, "schema_failed", "migration 1 (sqlite/0001_initial.sql)", "table fencepost_events already exists")
+	sqlExec(t, path, "DROP TABLE fencepost_events")
+	if a, err = Open(t.Context(), Config{Path: path, Migrate: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // S10: a store that another version migrated is refused and left as it is.
 func TestForeignSchema(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,28 @@ const Field = "storage.dsn"
 // Migration is a numbered file.
 type Migration struct {
 	storage.Migration
-	SQL string
+	// File is its path under the folder of migrations.
+	File string
+	SQL  string
+}
+
+// Failed is the error of a migration that could not be applied: the cause, with
+// the number and the file before what caused it. final says that the store refused
+// what the file asks for: it would again, so it is invalid, code
+// schema_failed. Anything else keeps tag, code and hint of the cause.
+func (m *Migration) Failed(cause *sdk.Error, final bool) *sdk.Error {
+	e := *cause
+	inner := e.Err
+	if inner == nil {
+		inner = cause
+	}
+	e.Err = fmt.Errorf("migration %d (%s): %w", m.Version, m.File, inner)
+	if final {
+		e.Tag, e.Code, e.Field = sdk.TagInvalid, "schema_failed", Field
+		e.Rule = "a store as the migrations before this one left it"
+		e.Hint = "nothing of it was applied; undo what was changed by hand, then run fencepost migrate up"
+	}
+	return &e
 }
 
 // Known reads <dialect>/<NNNN>_<name>.sql, in the order of the numbers.
@@ -47,6 +68,7 @@ func Known(fsys fs.FS, dialect string) ([]Migration, error) {
 		sum := sha256.Sum256(text)
 		all = append(all, Migration{
 			Migration: storage.Migration{Version: version, Name: name, Checksum: hex.EncodeToString(sum[:])},
+			File:      file,
 			SQL:       string(text),
 		})
 	}
