@@ -11,7 +11,7 @@ const (
 	CauseLag             = "lag"              // it may not show yet what was accepted lately
 	CauseOpenItems       = "open_items"       // what is not settled explains it
 	CauseDisputed        = "disputed"         // what the provider refused late explains it
-	CauseHeldItems       = "held_items"       // it agrees; something recorded is not sent
+	CauseHeldItems       = "held_items"       // it agrees, or nobody can be asked; something recorded is not sent
 	CauseProviderMore    = "provider_more"    // it counts more than we reported
 	CauseProviderLess    = "provider_less"    // it counts less than it accepted
 	CauseNone            = "none"             // everything recorded is reported and counted
@@ -58,6 +58,11 @@ func behind(t storage.ItemSum) string {
 		return CauseHeldItems
 	}
 	return CauseNone
+}
+
+// onlyHeld reports whether everything of a sum is quarantined or rejected.
+func onlyHeld(t storage.ItemSum) bool {
+	return t.Held > 0 && t.ReportedItems == 0 && t.Open == 0 && t.Disputed == 0
 }
 
 // within reports whether a difference is no more than a value, in its direction.

@@ -229,7 +229,7 @@ func TestGroups(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%s|%s|%s|%v|%s|%d", l.Customer, l.Feature, l.Meter, l.Reported, l.Cause, l.Confirmed))
 	}
 	want := []string{
-		"|in||0|provider_unknown|0", "a|in,out|mtr_tokens|7|none|2", "a|zcalls|mtr_calls|8|none|1", "b|in|mtr_tokens|16|provider_more|0",
+		"|in||0|held_items|0", "a|in,out|mtr_tokens|7|none|2", "a|zcalls|mtr_calls|8|none|1", "b|in|mtr_tokens|16|provider_more|0",
 		"c|in||32|provider_unknown|0", "d|in||64|provider_unknown|0",
 	}
 	if d := cmp.Diff(want, lines); d != "" {
@@ -258,6 +258,26 @@ func TestGroups(t *testing.T) {
 	r.Feature = "out"
 	if _, err := reconcile.Run(t.Context(), config(s, p), r); err != nil || len(s.lines) != 1 || s.lines[0].Reported.String() != "7" {
 		t.Errorf("one feature: %+v, %v", s.lines, err)
+	}
+}
+
+// O25: an item without a mapping, quarantined for it, is a line of its own and no
+// reason to call the run incomplete; one that was reported is.
+func TestUnmappedItems(t *testing.T) {
+	t.Parallel()
+	held := func(s *storage.ItemSum) { s.Held, s.HeldValue, s.Recorded = 1, dec("3"), dec("3") }
+	s := &store{sums: map[time.Time][]storage.ItemSum{day: {sum("a", "in", "v1", "7", 1), sum("a", "other", "", "0", 0, held), sum("b", "in", "v1", "1", 1)}}}
+	p := &provider{sums: map[string]string{"a tokens": "7", "b tokens": "1"}}
+	got, err := reconcile.Run(t.Context(), config(s, p), request())
+	if err != nil || got.Error != "" || got.Lines != 3 || got.Confirmed != 2 || got.Differing != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if l := s.lines[1]; l.Feature != "other" || l.Cause != reconcile.CauseHeldItems || l.Provider != nil || l.Recorded.String() != "3" {
+		t.Errorf("%+v", l)
+	}
+	s = &store{sums: map[time.Time][]storage.ItemSum{day: {sum("a", "other", "", "2", 1, held)}}}
+	if got, err := reconcile.Run(t.Context(), config(s, p), request()); err != nil || got.Error == "" || s.lines[0].Cause != reconcile.CauseProviderUnknown {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

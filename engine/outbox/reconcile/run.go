@@ -273,12 +273,18 @@ func (r *run) compare(ctx context.Context, g *group, a exporter.ProbeAnswer) (st
 			code = CodeNoNumber
 		}
 	}
-	if line.Provider == nil && code != CodeNoCustomer {
+	// What nobody could be asked about, and nothing was reported of, is no gap in
+	// the comparison: it is held back, and the line says so.
+	unasked := code == CodeNoCustomer || code == CodeNoMapping && onlyHeld(total)
+	if line.Provider == nil && !unasked {
 		r.unanswered++
 		r.firstCode = cmp.Or(r.firstCode, message(code), "no_code")
 		r.Logger.WarnContext(ctx, "a provider did not answer a sum", "exporter", r.Destination.Exporter, "code", message(code))
 	}
 	line.Cause = cause(total, line.Difference)
+	if unasked && onlyHeld(total) {
+		line.Cause = CauseHeldItems
+	}
 	if present(total, line.Difference) && !r.request.Act.DryRun {
 		return line, r.attest(ctx, g, &line)
 	}
