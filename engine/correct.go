@@ -212,7 +212,7 @@ func (c *correcting) request(ctx context.Context) (storage.CorrectRequest, error
 		req.Items = outbox.BuildCorrectionItems(outbox.Corrected{
 			Correction: storage.EventKey{Tenant: c.event.Tenant, EventID: c.event.EventID},
 			Effect:     effect, Original: of, Items: found.Items, Manifests: c.engine.cfg.Manifests,
-			AttemptBudget: c.engine.cfg.AttemptBudget,
+			AttemptBudget: c.engine.cfg.AttemptBudget, Routes: routes.Routes,
 		})
 	}
 	stored := req.Event

@@ -231,6 +231,51 @@ func TestBackfillAfterARename(t *testing.T) {
 	}, known)
 }
 
+// O21, Q4, Q18: the correction of what was told to an exporter that is retired is
+// neither dropped nor left to wait for nobody: it is quarantined and open, and goes
+// on once somebody reports there again. A change of the mapping is no retirement.
+func TestCorrectionForARetiredExporter(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.deliver()
+		d.apply(plan(map[string]string{"tokens": "llm_2"}))
+		d.correct("cor_1", "1")
+		d.deliver()
+		d.want("accepted", "accepted")
+		if _, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe"}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		d.correct("cor_2", "2")
+		d.deliver()
+		items := d.want("accepted", "accepted", "quarantined route_retired")
+		if i := items[2]; !i.SettledAt.IsZero() || i.DependsOn != items[0].ItemID || i.Identity.Account != "acct_1" {
+			d.t.Errorf("%+v", i)
+		}
+		if _, err := d.Requeue(ctx, items[2].ItemID, engine.Requeue{}, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "still_ineligible"}) {
+			d.t.Errorf("%v", err)
+		}
+		moved := plan(map[string]string{"tokens": "llm"})
+		moved.Account = "acct_2"
+		d.apply(moved) // elsewhere, it is not what the customer is owed
+		if _, err := d.Requeue(ctx, items[2].ItemID, engine.Requeue{}, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "still_ineligible"}) {
+			d.t.Errorf("%v", err)
+		}
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		if _, err := d.Requeue(ctx, items[2].ItemID, engine.Requeue{}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		d.deliver()
+		d.want("accepted", "accepted", "accepted")
+		if last := d.sent[len(d.sent)-1]; last.Value != "-2" || last.Mapping["event_name"] != "llm" || last.Account != "acct_1" {
+			d.t.Errorf("%+v", last)
+		}
+	})
+}
+
 // A correction that is computed while its original has no item, and written after
 // a backfill made one, would leave the provider without the credit: it is
 // computed anew.

@@ -1,10 +1,16 @@
 package outbox
 
 import (
+	"slices"
+
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
+
+// ReasonRouteRetired is of a correction whose original was told to a destination
+// that nothing is sent to any more.
+const ReasonRouteRetired Reason = "route_retired"
 
 // Corrected is what the items of one correction are made of. Nothing in it is
 // changed.
@@ -21,6 +27,8 @@ type Corrected struct {
 	// configured name. For any other exporter the host that runs it decides.
 	Manifests     map[string]exporter.Manifest
 	AttemptBudget int
+	// Routes are all stored routes, retired ones included.
+	Routes []storage.Route
 }
 
 // BuildCorrectionItems makes the items of a correction: one for each item of its
@@ -81,8 +89,27 @@ func correctionReason(c Corrected, of storage.Item) Reason {
 		return ReasonOriginalNotCharged // refused for good, or given up
 	case known && !correctable(m):
 		return ReasonCorrectionInexpressible
+	case Charged(of.State) && retired(c.Routes, of.RouteID):
+		// It would wait for a deliverer for ever; one that waits for its original
+		// is seen to with that one.
+		return ReasonRouteRetired
 	}
 	return ReasonNone
+}
+
+// retired reports whether no route leads to the destination of a route any more,
+// whatever its exporter is called by now. A change of the mapping retires routes
+// and leaves others in force.
+func retired(routes []storage.Route, id int64) bool {
+	var dest Destination
+	for _, r := range routes {
+		if r.ID == id {
+			dest = DestinationOf(r)
+		}
+	}
+	return dest != Destination{} && !slices.ContainsFunc(routes, func(r storage.Route) bool {
+		return r.RetiredAt.IsZero() && DestinationOf(r) == dest
+	})
 }
 
 func correctable(m exporter.Manifest) bool {

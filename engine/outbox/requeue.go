@@ -77,6 +77,9 @@ func PlanRequeue(d storage.ItemDetail, q Requeue, s Surroundings, a Act) (Requeu
 		if q.MappingVersion != nil && *q.MappingVersion != i.Identity.MappingVersion {
 			return Requeued{}, changed(i, i.Identity.MappingVersion, "a correction has the mapping of its original")
 		}
+		if retired(s.Routes, i.RouteID) {
+			return Requeued{}, ineligible(ReasonRouteRetired)
+		}
 		return s.same(d, q, own, a)
 	default:
 	}
