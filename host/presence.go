@@ -46,6 +46,12 @@ type presence struct {
 	known   *incarnations
 	log     *slog.Logger
 
+	// glancing is held during a look of a host without delivery, which at glanced
+	// saw glimpse.
+	glancing sync.Mutex
+	glanced  time.Duration
+	glimpse  string
+
 	// beating is held during a heartbeat.
 	beating sync.Mutex
 	samples []storage.ClockSample

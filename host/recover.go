@@ -108,15 +108,59 @@ func (h *Host) RecoverAdopt(ctx context.Context, act Act) (Recovery, error) {
 }
 
 // undecidable says that items cannot be settled by hand before it is settled
-// that the store went back in time.
+// that the store went back in time. A host without delivery has no heartbeat to
+// tell it by: it looks when it is asked.
 func (h *Host) undecidable() error {
-	if reason, _ := h.blocked(); reason == ReasonRestorePending {
+	reason, _ := h.blocked()
+	if (h.cfg.WithoutDelivery || len(h.exporters) == 0) && h.presence != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
+		defer cancel()
+		var err error
+		if reason, err = h.presence.glance(ctx); err != nil {
+			return sdk.Unavailable("store_unreached", fmt.Errorf("compare the store with what is remembered of it: %w", err))
+		}
+	}
+	if reason == ReasonRestorePending {
 		return &sdk.Error{
 			Tag: sdk.TagConflict, Code: ReasonRestorePending, Field: "store", Rule: "is not behind what was sent: it went back in time, and what it says of items is old",
 			Hint: "fencepost recover restore comes first",
 		}
 	}
 	return nil
+}
+
+// glance compares the store with what is remembered of it, and remembers nothing
+// itself: whoever settles items on a machine of their own vouches for no store. It
+// looks at most once in the time between two heartbeats.
+func (p *presence) glance(ctx context.Context) (string, error) {
+	p.glancing.Lock()
+	defer p.glancing.Unlock()
+	if p.glanced > 0 && p.clock()-p.glanced < beatEvery {
+		return p.glimpse, nil
+	}
+	s, err := p.sight(ctx)
+	if err != nil {
+		return "", err
+	}
+	was := p.glimpse
+	p.glimpse, p.glanced = p.known.compare(s), p.clock()
+	if p.glimpse == ReasonNoMemory && was != p.glimpse {
+		p.log.ErrorContext(ctx, "nothing here remembers this store and no server that lives vouches for it: if it was restored from a backup, "+
+			"what it calls unsent may be charged, and recover restore comes first", "claims", s.in.Claims)
+	}
+	return p.glimpse, nil
+}
+
+// compare says why nothing might be sent to whom a store says, of a sighting that
+// is nobody's heartbeat.
+func (i *incarnations) compare(s sighting) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.load(s.in.Store); i.first.IsZero() {
+		i.first = s.now
+	}
+	s.before = i.remembers() // it sends nothing
+	return i.judge(s)
 }
 
 func wrap(what string, err error) error {
