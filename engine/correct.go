@@ -34,11 +34,18 @@ type CorrectionResult struct {
 	Remaining decimal.Decimal
 	// Replacement is the event that takes the original's place, nil without.
 	Replacement *Entry
+	// DryRun is set if nothing was written: Outcome, Quantity and Remaining are
+	// what they would be, and what would be inserted has no Seq.
+	DryRun bool
 }
 
 // Correct takes back usage. The correction is a new event; nothing that was
 // recorded changes. It counts in the billing period and at the time of its
 // original, and all corrections of one event never take back more than it was.
+//
+// With DryRun it answers what it would, of what is stored now, and writes nothing:
+// each such call is judged by itself, and what others do meanwhile may change the
+// answer.
 //
 // # Errors
 //
@@ -103,6 +110,8 @@ type correcting struct {
 	absent bool
 	// how is what the usage of the original's feature adds up to.
 	how meter.Aggregation
+	// found is the original as it was read last.
+	found storage.Correctable
 }
 
 func (r recorder) correct(ctx context.Context, in Correction) (CorrectionResult, error) {
@@ -115,6 +124,9 @@ func (r recorder) correct(ctx context.Context, in Correction) (CorrectionResult,
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.engine.cfg.RecordTimeout)
 	defer cancel()
+	if in.DryRun {
+		return c.rehearse(ctx)
+	}
 	for range correctTries {
 		req, err := c.request(ctx)
 		if err != nil {
@@ -190,6 +202,7 @@ func (c *correcting) request(ctx context.Context) (storage.CorrectRequest, error
 	if err != nil {
 		return req, fmt.Errorf("load original: %w", err)
 	}
+	c.found = found
 	of := found.Original
 	c.how = c.engine.cfg.feature(of.Feature).Aggregation
 	req.WholeOnly = c.how.WholeOnly()

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
@@ -40,14 +42,18 @@ type RecoverItem struct {
 	State      storage.ItemState
 	LeaseToken int64
 
-	Tenant          string
-	Exporter        string
-	Feature         string
-	Kind            string
-	Subject         string
-	Identifier      string
-	Attempts        int
+	Tenant     string
+	Exporter   string
+	Feature    string
+	Kind       string
+	Subject    string
+	Identifier string
+	Attempts   int
+	// LastError is why the item is uncertain. Where that says nothing of what the
+	// provider or the network did, because the budget or the time was over,
+	// LastAttempt does: what was seen of the last attempt that was logged.
 	LastError       string
+	LastAttempt     string
 	UnresolvedSince *time.Time
 	// May lists what the item could be resolved to when the plan was made.
 	May []storage.ItemState
@@ -96,9 +102,7 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 		Feature: i.Feature, Kind: string(i.Identity.SubjectKind), Subject: i.Identity.SubjectRef,
 		Identifier: outbox.IdentifierOf(i.Digest), Attempts: i.Attempts, May: []storage.ItemState{},
 	}
-	if i.LastError != nil {
-		r.LastError = i.LastError.Code
-	}
+	r.LastError, r.LastAttempt = e.lastError(ctx, i)
 	if !i.FirstUnresolvedAt.IsZero() {
 		since := i.FirstUnresolvedAt
 		r.UnresolvedSince = &since
@@ -119,9 +123,45 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 	return r
 }
 
+// lastError says in words why an item is uncertain, and of a reason that is the
+// engine's own what its last attempt met.
+func (e *Engine) lastError(ctx context.Context, i storage.Item) (why, attempt string) {
+	if i.LastError != nil {
+		why = errorText(i.LastError.Code, i.LastError.Status, i.LastError.Message)
+	}
+	switch {
+	case i.LastError == nil:
+	case i.LastError.Code == storage.CodeAttemptsExhausted, i.LastError.Code == storage.CodeHorizonPassed,
+		i.LastError.Code == storage.CodeClockUntrusted, i.LastError.Code == codeRestored:
+	default:
+		return why, ""
+	}
+	d, err := e.Item(ctx, i.ItemID)
+	if err != nil || len(d.Attempts) == 0 {
+		return why, "" // what it is may be decided without
+	}
+	last := d.Attempts[len(d.Attempts)-1]
+	return why, strings.TrimSpace(last.HostClass + " " + errorText(last.Code, last.Status, last.Message))
+}
+
+// codeRestored is the reason that [storage.SettlementStore].MarkRestored gives.
+const codeRestored = "restored"
+
+func errorText(code string, status int, message string) string {
+	if status != 0 {
+		code = strings.TrimSpace(code + " " + strconv.Itoa(status))
+	}
+	if message != "" {
+		code = strings.TrimSpace(code + " " + message)
+	}
+	return code
+}
+
 // RecoverApply resolves the items of a plan as it says, one by one, and answers
 // for each in the plan's order. An item that moved since the plan was made is
-// refused; the others go on. It ends early, with what was done, only when ctx
+// refused, and one that is not the one that the plan describes (code
+// "another_item"): the plan is of another store, or of the time before a restore.
+// The others go on. What is empty in the plan beside To is not compared. It ends early, with what was done, only when ctx
 // ends or the store does not answer.
 func (e *Engine) RecoverApply(ctx context.Context, p RecoverPlan, a Act) ([]Recovered, error) {
 	if p.Version != planVersion {
@@ -130,14 +170,14 @@ func (e *Engine) RecoverApply(ctx context.Context, p RecoverPlan, a Act) ([]Reco
 	if err := a.Check(); err != nil {
 		return nil, err //nolint:wrapcheck // it names the field
 	}
+	if p.MadeAt.After(e.cfg.Now().Add(planSkew)) {
+		return nil, sdk.Invalid("created", "the time at which the plan was made, which is not ahead of this host's clock")
+	}
 	out := make([]Recovered, 0, len(p.Items))
 	for _, i := range p.Items {
 		done := Recovered{ItemID: i.ItemID, To: i.To}
 		if i.To != "" {
-			token := i.LeaseToken
-			_, done.Err = e.Resolve(ctx, i.ItemID, Resolution{
-				To: i.To, LeaseToken: &token, Evidence: i.Evidence, ProviderRef: i.ProviderRef, Attempts: i.More,
-			}, a)
+			done.Err = e.recoverOne(ctx, p, i, a)
 		}
 		out = append(out, done)
 		if done.Err != nil && sdk.TagOf(done.Err) == sdk.TagUnavailable {
@@ -145,4 +185,42 @@ func (e *Engine) RecoverApply(ctx context.Context, p RecoverPlan, a Act) ([]Reco
 		}
 	}
 	return out, nil
+}
+
+// planSkew is by how much the clock of the host that made a plan may be off.
+const planSkew = time.Hour
+
+// recoverOne resolves one item, if it is the one that the plan is about: the same
+// id and token are those of another item in another store.
+func (e *Engine) recoverOne(ctx context.Context, p RecoverPlan, i RecoverItem, a Act) error {
+	d, err := e.Item(ctx, i.ItemID)
+	if err != nil {
+		return err
+	}
+	is := d.Item
+	rule := "the one that the plan describes"
+	var differs []string
+	for _, x := range []struct{ name, planned, stored string }{
+		{"tenant", i.Tenant, is.Identity.Tenant}, {"exporter", i.Exporter, is.Identity.Exporter}, {"feature", i.Feature, is.Feature},
+		{"kind", i.Kind, string(is.Identity.SubjectKind)}, {"subject", i.Subject, is.Identity.SubjectRef},
+		{"identifier", i.Identifier, outbox.IdentifierOf(is.Digest)},
+	} {
+		if x.planned != "" && x.planned != x.stored {
+			differs = append(differs, x.name)
+		}
+	}
+	// Its identifier says that it is the one; without, its age can say that it is not.
+	late := i.Identifier == "" && !p.MadeAt.IsZero() && is.CreatedAt.After(p.MadeAt.Add(planSkew))
+	switch {
+	case len(differs) > 0:
+		rule += "; another is its " + strings.Join(differs, ", ")
+	case late:
+		rule += "; it was made after the plan"
+	}
+	if late || len(differs) > 0 {
+		return &sdk.Error{Tag: sdk.TagConflict, Code: "another_item", Field: "item", Rule: rule, Hint: "make a new plan, of this store"}
+	}
+	token := i.LeaseToken
+	_, err = e.Resolve(ctx, i.ItemID, Resolution{To: i.To, LeaseToken: &token, Evidence: i.Evidence, ProviderRef: i.ProviderRef, Attempts: i.More}, a)
+	return err
 }

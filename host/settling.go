@@ -28,7 +28,7 @@ func (s settling) RecoverAdopt(ctx context.Context, a engine.Act) error {
 func (s settling) Reconcile(ctx context.Context, ask api.ReconcileAsk) (string, bool, error) {
 	r := ReconcileRequest{
 		Exporter: ask.Exporter, From: ask.From, To: ask.To, Customer: ask.Customer, Feature: ask.Feature, Whole: ask.Whole,
-		Actor: ask.Actor, Reason: ask.Reason,
+		Actor: ask.Actor, Reason: ask.Reason, DryRun: ask.DryRun,
 	}
 	if !s.host.cfg.WithoutDelivery {
 		id, err := s.host.StartReconcile(ctx, r)

@@ -20,7 +20,7 @@ type correctFlags struct {
 	tenant, id, reason string
 	source, feature    string
 	replace            string
-	remaining          bool
+	remaining, dryRun  bool
 }
 
 func correctCommand(a *app) *cobra.Command {
@@ -34,7 +34,7 @@ func correctCommand(a *app) *cobra.Command {
 			"of the one it corrects, and all of them never take back more than it was.\n\n" +
 			"The same command again changes nothing: --id says which correction it is.",
 		Example: "  fencepost correct req_1 2.5 --tenant acme --id cor_1 --reason 'counted twice'\n" +
-			"  fencepost correct req_1 --remaining --tenant acme --id cor_2\n" +
+			"  fencepost correct req_1 --remaining --tenant acme --id cor_2 --dry-run\n" +
 			"  fencepost correct req_1 --replace right.json --tenant acme --id cor_3\n" +
 			"  fencepost correct 42 1 --source /gateway --feature tokens --tenant acme --id cor_4   # a CloudEvent",
 		Args: correctArgs,
@@ -46,6 +46,7 @@ func correctCommand(a *app) *cobra.Command {
 	fl.StringVar(&f.reason, "reason", "", "why, for people: at most 1024 bytes")
 	fl.BoolVar(&f.remaining, "remaining", false, "take back all that is left")
 	fl.StringVar(&f.replace, "replace", "", "file with the event to record instead, in the plain form, or - for standard input")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "say what would be taken back, and write nothing")
 	fl.StringVar(&f.source, "source", "", "source, if the event is a CloudEvent (with --feature)")
 	fl.StringVar(&f.feature, "feature", "", "feature that the CloudEvent fed")
 	required(cmd, "tenant", "id")
@@ -85,6 +86,9 @@ func (f correctFlags) body(a *app, cmd *cobra.Command, args []string) ([]byte, e
 	}
 	if f.reason == "" {
 		delete(in, "reason")
+	}
+	if f.dryRun {
+		in["dry_run"] = true
 	}
 	switch {
 	case f.remaining:
@@ -146,7 +150,11 @@ func (a *app) correct(cmd *cobra.Command, args []string, f correctFlags) error {
 		if e := res.Error; e != nil {
 			return &sdk.Error{Tag: e.Tag, Code: e.Code, Field: e.Field, Rule: e.Rule}
 		}
-		l := listing{columns: []string{"ID", "OUTCOME", "QUANTITY", "REMAINING", "SEQ"}, data: res, items: []any{res}}
+		outcome := "OUTCOME"
+		if res.DryRun {
+			outcome = "WOULD BE"
+		}
+		l := listing{columns: []string{"ID", outcome, "QUANTITY", "REMAINING", "SEQ"}, data: res, items: []any{res}}
 		l.rows = [][]string{{res.ID, string(res.Outcome), res.Quantity, res.Remaining, res.Seq}}
 		if r := res.Replacement; r != nil {
 			l.columns = append(l.columns, "REPLACEMENT", "ITS OUTCOME", "ITS SEQ")

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fencepost/fencepost/host/api"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
 // pages reads a listing page by page, up to limit items. more is the cursor to
@@ -64,15 +65,41 @@ func text(s *string) string {
 	return *s
 }
 
-// reason is why an item is where it is.
+// reason is why an item is where it is, in a few words. An accepted item has
+// none, whatever its earlier attempts met.
 func reason(it api.ItemView) string {
-	if it.QuarantineReason != nil {
-		return *it.QuarantineReason
+	charged := it.State == string(storage.Accepted) || it.State == string(storage.Confirmed)
+	var why string
+	switch {
+	case it.SupersededBy != nil:
+		return "superseded by item " + *it.SupersededBy
+	case it.Waits:
+		return "waits for item " + text(it.DependsOn)
+	case charged && it.Disputed != nil:
+		why = "disputed"
+	case charged:
+		return ""
+	case it.QuarantineReason != nil:
+		why = *it.QuarantineReason
+	case it.LastError != nil:
+		why = it.LastError.Code
 	}
-	if it.LastError != nil {
-		return it.LastError.Code
+	if it.SettledAt != nil {
+		why = strings.TrimPrefix(why+", settled", ", ")
 	}
-	return ""
+	return why
+}
+
+// waitsFor is what an item waits for, with where that stands.
+func waitsFor(it api.ItemView) string {
+	if !it.Waits {
+		return ""
+	}
+	s := "item " + text(it.DependsOn)
+	if it.OriginalState != "" {
+		s += ", which is " + string(it.OriginalState)
+	}
+	return s
 }
 
 func compact(v any) string {

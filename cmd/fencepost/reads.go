@@ -144,6 +144,9 @@ func outboxGet(a *app) *cobra.Command {
 					{"settled", text(it.SettledAt)},
 					{"lease token", strconv.FormatInt(it.LeaseToken, 10)},
 					{"depends on", text(it.DependsOn)},
+					{"waits for", waitsFor(it)},
+					{"method", it.Method},
+					{"superseded by", text(it.SupersededBy)},
 					{"payload", string(it.Payload)},
 				}
 				for i, at := range it.AttemptsLog {

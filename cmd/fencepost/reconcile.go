@@ -22,7 +22,7 @@ func reconcileCommand(a *app) *cobra.Command {
 func reconcileRun(a *app) *cobra.Command {
 	var from, to string
 	var exporter, customer, feature, actor, why string
-	var whole bool
+	var whole, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Compare the sums of a stretch of time, confirm what agrees, and print what differs",
@@ -38,7 +38,7 @@ func reconcileRun(a *app) *cobra.Command {
 				}
 			}
 			in := map[string]any{
-				"exporter": exporter, "from": from, "to": to, "customer": customer, "feature": feature, "whole": whole, "actor": actor, "reason": why,
+				"exporter": exporter, "from": from, "to": to, "customer": customer, "feature": feature, "whole": whole, "actor": actor, "reason": why, "dry_run": dryRun,
 			}
 			return a.withSettling(cmd, func(c *client) error { return a.reconcileAndShow(cmd.Context(), c, in) })
 		},
@@ -50,6 +50,7 @@ func reconcileRun(a *app) *cobra.Command {
 	fl.StringVar(&customer, "customer", "", "only this customer of the provider")
 	fl.StringVar(&feature, "feature", "", "only this feature")
 	fl.BoolVar(&whole, "whole", false, "the stretch as one, instead of day by day")
+	fl.BoolVar(&dryRun, "dry-run", false, "compare, and confirm nothing")
 	fl.StringVar(&actor, "actor", operator(), "who")
 	fl.StringVar(&why, "reason", "", "why, for people who read the log of actions")
 	required(cmd, "exporter", "from", "to")

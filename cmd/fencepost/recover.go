@@ -69,7 +69,7 @@ func recoverList(a *app) *cobra.Command {
 					}
 					l.rows = append(l.rows, []string{
 						strconv.FormatInt(it.ID, 10), strconv.FormatInt(it.LeaseToken, 10), it.About["tenant"], it.About["feature"], it.About["exporter"],
-						it.About["attempts"], it.About["unresolved_since"], it.About["last_error"], strings.Join(may, " "),
+						it.About["attempts"], it.About["unresolved_since"], lastMet(it.About), strings.Join(may, " "),
 					})
 					l.items = append(l.items, it)
 				}
@@ -79,6 +79,14 @@ func recoverList(a *app) *cobra.Command {
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// lastMet is why an item is uncertain, and what its last attempt met.
+func lastMet(about map[string]string) string {
+	if about["last_attempt"] == "" {
+		return about["last_error"]
+	}
+	return about["last_error"] + ": " + about["last_attempt"]
 }
 
 // planHead is what stands above the items of a plan file.
@@ -173,8 +181,8 @@ func (a *app) applyPlan(cmd *cobra.Command, c *client, p api.Plan, dryRun bool) 
 	l := listing{columns: []string{"ID", "STATE", "OUTCOME", "WHY"}, data: out}
 	for _, r := range out.Results {
 		why := ""
-		if r.Error != nil {
-			why = strings.TrimSpace(r.Error.Code + " " + r.Error.Rule)
+		if e := r.Error; e != nil {
+			why = strings.TrimSpace(e.Code + " " + strings.TrimPrefix(e.Field+": ", ": ") + e.Rule)
 		}
 		l.rows = append(l.rows, []string{r.ID, string(r.State), r.Outcome, why})
 		l.items = append(l.items, r)

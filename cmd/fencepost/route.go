@@ -18,7 +18,12 @@ func outboxBackfill(a *app) *cobra.Command {
 		Use:   "backfill",
 		Short: "Make items for events that were recorded before a route was there",
 		Long: "An event that has, or had, an item for the same place is skipped and reported: it\n" +
-			"may have been billed. The same command again makes nothing twice.",
+			"may have been billed. The same command again makes nothing twice.\n\n" +
+			"SCANNED counts the events and corrections that were looked at. Of these MADE got an\n" +
+			"item, QUARANTINED of which cannot be sent as things are; SKIPPED had one; and for the\n" +
+			"rest NOTHING DUE: the quantity is zero, the feature has no route there, or is ignored\n" +
+			"by it, or it is a correction that has its item or, in a dry run, whose event has none\n" +
+			"yet. Which events were skipped, and because of which item: -o json.",
 		Example: "  fencepost outbox backfill --exporter stripe --reason 'added in March' --dry-run",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +57,7 @@ func (a *app) backfill(cmd *cobra.Command, c *client, fields map[string]any, aft
 		}
 		total.DryRun, total.Scanned = page.DryRun, total.Scanned+page.Scanned
 		total.Made, total.Quarantined = total.Made+page.Made, total.Quarantined+page.Quarantined
-		total.Skipped = append(total.Skipped, page.Skipped...)
+		total.Skipped, total.NothingDue = append(total.Skipped, page.Skipped...), total.NothingDue+page.NothingDue
 		if !page.More {
 			break
 		}
@@ -62,8 +67,11 @@ func (a *app) backfill(cmd *cobra.Command, c *client, fields map[string]any, aft
 	if total.DryRun {
 		made = "WOULD MAKE"
 	}
-	l := listing{columns: []string{"SCANNED", made, "QUARANTINED", "SKIPPED"}, data: total, items: []any{total}}
-	l.rows = [][]string{{strconv.Itoa(total.Scanned), strconv.Itoa(total.Made), strconv.Itoa(total.Quarantined), strconv.Itoa(len(total.Skipped))}}
+	l := listing{columns: []string{"SCANNED", made, "QUARANTINED", "SKIPPED", "NOTHING DUE"}, data: total, items: []any{total}}
+	l.rows = [][]string{{
+		strconv.Itoa(total.Scanned), strconv.Itoa(total.Made), strconv.Itoa(total.Quarantined), strconv.Itoa(len(total.Skipped)),
+		strconv.Itoa(total.NothingDue),
+	}}
 	return a.print(l)
 }
 

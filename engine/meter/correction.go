@@ -43,6 +43,9 @@ type Correction struct {
 	// Metadata is as in [PlainEvent], without the key "reason" if there is a
 	// Reason.
 	Metadata json.RawMessage
+	// DryRun asks what would be taken back, and writes nothing. It is no part of
+	// what is asked for: the same correction without it is the same.
+	DryRun bool
 }
 
 // DedupeHash is the canonical hash of what is asked for. It fails only for a
@@ -202,13 +205,9 @@ func (c *Correction) read(errs *Errors, m canon.Member) {
 		errs.note("quantity", err)
 		c.Quantity = &q
 	case "remaining":
-		switch string(m.Value) {
-		case "true":
-			c.Remaining = true
-		case "false":
-		default:
-			errs.add("remaining", "true or false")
-		}
+		c.Remaining = truth(errs, m)
+	case "dry_run":
+		c.DryRun = truth(errs, m)
 	case "replace":
 		e, err := DecodePlain(m.Value)
 		if err != nil {
@@ -223,13 +222,24 @@ func (c *Correction) read(errs *Errors, m canon.Member) {
 	case "feature", "dimensions", "time", "occurred_at":
 		errs.add(m.Name, "absent: a correction has that of its event; replace the event to change it")
 	default:
-		errs.add(nameOr(m.Name, ""), "one of the fields id, tenant, event_id, quantity, remaining, replace, reason, metadata")
+		errs.add(nameOr(m.Name, ""), "one of the fields id, tenant, event_id, quantity, remaining, replace, reason, metadata, dry_run")
 	}
+}
+
+func truth(errs *Errors, m canon.Member) bool {
+	switch string(m.Value) {
+	case "true":
+		return true
+	case "false":
+	default:
+		errs.add(m.Name, "true or false")
+	}
+	return false
 }
 
 func correctionField(name string) bool {
 	switch name {
-	case "id", "tenant", "event_id", "quantity", "remaining", "replace", "reason", "metadata":
+	case "id", "tenant", "event_id", "quantity", "remaining", "replace", "reason", "metadata", "dry_run":
 		return true
 	}
 	return false

@@ -41,6 +41,16 @@ const (
 	ReasonCorrectionLate     Reason = "correction_late"
 )
 
+// QuarantineReasons lists every reason with which an item can be in quarantine.
+func QuarantineReasons() []Reason {
+	return []Reason{
+		ReasonFeatureBuffered, ReasonPeriodBuffered, ReasonAttributionUnresolved, ReasonOriginalIneligible, ReasonPlanUnresolved,
+		ReasonFeatureUnmapped, ReasonNoCustomer, ReasonNoAccount, ReasonModeMismatch, ReasonAccountMismatch, ReasonTimestampWindow,
+		ReasonValueDomain, ReasonCorrectionInexpressible, ReasonPayloadInvalid, ReasonProviderRefused,
+		ReasonOriginalNotCharged, ReasonOriginalDisputed, ReasonCorrectionLate,
+	}
+}
+
 // BornSettled reports whether nobody needs to act on an item of this reason.
 func (r Reason) BornSettled() bool {
 	return r == ReasonFeatureBuffered || r == ReasonPeriodBuffered

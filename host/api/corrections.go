@@ -29,14 +29,16 @@ type CorrectionResult struct {
 	Quantity    string             `json:"quantity,omitempty"`
 	Remaining   string             `json:"remaining,omitempty"`
 	Replacement *ReplacementResult `json:"replacement,omitempty"`
-	Error       *errorMessage      `json:"error,omitempty"`
-	Errors      []errorMessage     `json:"errors,omitempty"`
+	// DryRun: nothing was written, and the rest is what would be.
+	DryRun bool           `json:"dry_run,omitempty"`
+	Error  *errorMessage  `json:"error,omitempty"`
+	Errors []errorMessage `json:"errors,omitempty"`
 }
 
 // ReplacementResult names the event that takes the place of another.
 type ReplacementResult struct {
 	ID  string `json:"id"`
-	Seq string `json:"seq"`
+	Seq string `json:"seq,omitempty"` // absent while it is not recorded
 }
 
 // postCorrections corrects one event or, one after another, those of an array:
@@ -132,6 +134,7 @@ func correctionResult(index int, id string, res engine.CorrectionResult, err err
 		out.Outcome, out.Error, out.Errors = f.Outcome, f.Error, f.Errors
 		return out
 	}
+	out.DryRun = res.DryRun
 	out.Seq, out.Quantity, out.Remaining = seqText(res.Seq), res.Quantity.String(), res.Remaining.String()
 	if r := res.Replacement; r != nil {
 		out.Replacement = &ReplacementResult{ID: r.EventID, Seq: seqText(r.Seq)}

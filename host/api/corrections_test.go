@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -225,5 +226,37 @@ func TestListCorrections(t *testing.T) {
 		if a := s.call(http.MethodGet, "/v1/corrections?"+query, ""); a.status != http.StatusBadRequest {
 			t.Errorf("%q: status %d", query, a.status)
 		}
+	}
+}
+
+// D15: with dry_run each correction answers what it would, and nothing is written.
+func TestCorrectionDryRun(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.recorded(s.post(plainJSON, plain("a", "2")), http.StatusOK)
+	post := func(body string) answer {
+		return s.call(http.MethodPost, "/v1/corrections", body, "Content-Type", plainJSON)
+	}
+	const take = `{"id":"c","tenant":"acme","event_id":"a","quantity":"1.5"%s}`
+	var out struct {
+		Results []struct {
+			ID, Outcome, Quantity, Remaining, Seq string
+			Index                                 int
+			DryRun                                bool `json:"dry_run"`
+		}
+		Summary map[string]int
+	}
+	for range 2 {
+		s.into(post(fmt.Sprintf(take, `,"dry_run":true`)), 200, &out)
+		if r := out.Results[0]; r.Outcome != "inserted" || r.Quantity != "1.5" || r.Remaining != "0.5" || r.Seq != "" || !r.DryRun {
+			t.Errorf("%+v", r)
+		}
+	}
+	s.refused(s.get("/v1/events/c?tenant=acme"), 404, "not_found", "")
+	s.refused(post(fmt.Sprintf(take, `,"dry_run":"yes"`)), 400, "invalid", "dry_run")
+	s.into(post(fmt.Sprintf(take, `,"dry_run":false`)), 200, &out)
+	s.into(post(fmt.Sprintf(take, `,"dry_run":true`)), 200, &out)
+	if r := out.Results[0]; r.Outcome != "duplicate" || r.Seq != "2" {
+		t.Errorf("of what is there: %+v", r)
 	}
 }

@@ -78,3 +78,49 @@ func TestBodiesNameWhatIsWrong(t *testing.T) {
 func plan(items string) string {
 	return fmt.Sprintf(`{"created":%q,"filter":{},"items":[%s],"reason":"r","actor":"a"}`, noon.Format(time.RFC3339), items)
 }
+
+// D14: a filter that can select nothing is refused by its name and its rule. An
+// empty answer would say that nothing is stuck.
+func TestFiltersThatSelectNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.charged("a")
+	s.refused(s.get("/v1/actions?item=99"), 404, "not_found", "item")
+	var p problem
+	for path, want := range map[string][2]string{
+		"/v1/outbox?state=foo":                     {"state", "pending, leased"},
+		"/v1/outbox?reason=foo":                    {"reason", "no_customer"},
+		"/v1/outbox?mode=prod":                     {"mode", "test, live"},
+		"/v1/outbox?exporter=none":                 {"exporter", "such as stripe"},
+		"/v1/outbox?exporter=none&after=7":         {"exporter", "such as stripe"},
+		"/v1/outbox?account=acct_9":                {"account", "such as acct_1"},
+		"/v1/outbox?exporter=stripe&account=a%00b": {"account", "NUL"},
+		"/v1/outbox?tenant=%00":                    {"tenant", "NUL"},
+		"/v1/outbox?subject_ref=%ff":               {"subject_ref", "UTF-8"},
+		"/v1/events?tenant=a%00b":                  {"tenant", "NUL"},
+		"/v1/actions?kind=foo":                     {"kind", "resolve, requeue"},
+		"/v1/reconciliations?exporter=none":        {"exporter", "such as stripe"},
+		"/v1/usage?tenant=acme&from=2026-12-01T00:00:00Z&to=2026-11-01T00:00:00Z":                                 {"to", "after from"},
+		"/v1/usage?tenant=acme&feature=tokens&window=day&from=2026-12-01T00:00:00Z&to=2026-11-01T00:00:00Z":       {"to", "after from"},
+		"/v1/usage?tenant=acme&feature=tokens&window=day&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z&x=%00": {"query", ""},
+	} {
+		if p = s.refused(s.get(path), 400, "invalid", want[0]); !strings.Contains(p.Rule, want[1]) {
+			t.Errorf("%s: rule %q", path, p.Rule)
+		}
+	}
+	if p = s.refused(s.call(http.MethodPost, "/v1/recover/plan", `{"exporter":"none"}`), 400, "invalid", "exporter"); !strings.Contains(p.Rule, "stripe") {
+		t.Errorf("plan: rule %q", p.Rule)
+	}
+	// What may be empty is.
+	var list api.Page[api.ItemView]
+	for _, path := range []string{"?exporter=stripe&state=rejected", "?tenant=nobody", "?reason=no_customer", "?account=acct_1&mode=live"} {
+		if s.into(s.get("/v1/outbox"+path), 200, &list); len(list.Data) != 0 {
+			t.Errorf("%s: %+v", path, list)
+		}
+	}
+	// Under the name that an exporter had its items are found.
+	var changed api.RouteChanged
+	s.into(s.call(http.MethodPost, "/v1/routes/rename", `{"from":"stripe","to":"billing","reason":"r"}`), 200, &changed)
+	s.into(s.get("/v1/outbox?exporter=stripe&state=rejected"), 200, &list)
+	s.into(s.get("/v1/outbox?exporter=billing"), 200, &list)
+}

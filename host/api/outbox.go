@@ -3,12 +3,10 @@ package api
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/fencepost/fencepost/engine/outbox"
-	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -43,9 +41,11 @@ type ItemView struct {
 	SupersededBy     *string            `json:"superseded_by"`
 	// Method is how a correction is told; DependsOn the item of its original,
 	// and Waits says that it is not sent before that one is accepted.
+	// In the answer about one item OriginalState says where that one stands.
 	Method            string            `json:"method,omitempty"`
 	DependsOn         *string           `json:"depends_on,omitempty"`
 	Waits             bool              `json:"waits,omitempty"`
+	OriginalState     storage.ItemState `json:"original_state,omitempty"`
 	FirstUnresolvedAt *string           `json:"first_unresolved_at"`
 	ConfirmedBy       *string           `json:"confirmed_by"`
 	CreatedAt         string            `json:"created_at"`
@@ -80,19 +80,19 @@ type StateCount struct {
 func (s *server) listItems(w http.ResponseWriter, r *http.Request) {
 	q := readQuery(r, "state", "tenant", "exporter", "account", "mode", "feature", "reason", "subject_ref", "open", "disputed", "unconfirmed", "after", "limit")
 	sel := storage.ItemQuery{
-		State: storage.ItemState(q.text("state")), Tenant: q.text("tenant"), Exporter: q.text("exporter"),
-		Account: q.text("account"), Mode: q.text("mode"), Feature: q.text("feature"), Reason: q.text("reason"), SubjectRef: q.text("subject_ref"),
+		State: storage.ItemState(q.oneOf("state", texts(storage.ItemStates[:]))), Tenant: q.text("tenant"), Exporter: q.text("exporter"),
+		Account: q.text("account"), Mode: q.oneOf("mode", modes), Feature: q.text("feature"), Reason: q.oneOf("reason", quarantineReasons()), SubjectRef: q.text("subject_ref"),
 		Open: q.truth("open"), Disputed: q.truth("disputed"), Unconfirmed: q.age("unconfirmed"),
 		After: q.number("after", 0, 0, maxCursor), Limit: int(q.number("limit", 100, 1, 1000)),
-	}
-	if sel.State != "" && !slices.Contains(storage.ItemStates[:], sel.State) && q.err == nil {
-		q.err = sdk.Invalid("state", "pending, leased, accepted, confirmed, uncertain, rejected or quarantined")
 	}
 	if q.err != nil {
 		s.fail(w, r, q.err)
 		return
 	}
 	page, err := s.cfg.Outbox.ListItems(r.Context(), sel)
+	if err == nil && len(page.Items) == 0 {
+		err = s.knownPlace(r.Context(), sel.Exporter, sel.Account)
+	}
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -131,6 +131,9 @@ func (s *server) item(r *http.Request, id int64) (ItemView, error) {
 	}
 	v := itemView(d.Item)
 	v.AttemptsLog, v.Actions = d.Attempts, actionViews(d.Actions)
+	if d.Original != nil {
+		v.OriginalState = d.Original.State
+	}
 	v.Payload, err = outbox.PayloadJSON(d)
 	return v, err
 }
@@ -175,7 +178,8 @@ func itemView(it storage.Item) ItemView {
 		LeaseOwner: textOrNull(it.LeaseOwner), ProviderRef: textOrNull(it.ProviderRef),
 		QuarantineReason: textOrNull(it.QuarantineReason), Disputed: textOrNull(it.Disputed), CreatedAt: stamp(it.CreatedAt),
 	}
-	if it.State == storage.Pending {
+	// What waits, is settled or has been superseded is not tried next.
+	if it.State == storage.Pending && !it.Waits && it.SettledAt.IsZero() && it.SupersededBy == 0 {
 		v.NextAttemptAt = timeOrNull(it.NextAttemptAt)
 	}
 	v.SupersededBy, v.DependsOn = idOrNull(it.SupersededBy), idOrNull(it.DependsOn)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fencepost/fencepost/engine/canon"
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -75,6 +76,8 @@ func checkQuery(values url.Values, known ...string) *query {
 			q.err = sdk.Invalid("query", "only the parameters "+strings.Join(known, ", "))
 		case len(values[name]) > 1:
 			q.err = sdk.Invalid(name, "given once")
+		case !plainText(values.Get(name)):
+			q.err = sdk.Invalid(name, "valid UTF-8 without NUL")
 		}
 		if q.err != nil {
 			return q
@@ -82,6 +85,10 @@ func checkQuery(values url.Values, known ...string) *query {
 	}
 	return q
 }
+
+// plainText reports whether every store can hold a text: none takes NUL, or what
+// is not UTF-8.
+func plainText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 func (q *query) text(name string) string { return q.values.Get(name) }
 

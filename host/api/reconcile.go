@@ -28,6 +28,7 @@ type ReconcileAsk struct {
 	Whole    bool   // the stretch as one, instead of day by day
 	Actor    string
 	Reason   string
+	DryRun   bool // confirm nothing
 }
 
 // ReconciliationView is a comparison, as the API shows it.
@@ -78,10 +79,11 @@ func (s *server) postReconciliation(w http.ResponseWriter, r *http.Request) {
 		Whole    bool      `json:"whole"`
 		Actor    string    `json:"actor"`
 		Reason   string    `json:"reason"`
+		DryRun   bool      `json:"dry_run"`
 	}
 	err := readQuery(r).err
 	if err == nil {
-		err = decodeInput(r.Body, &in, "exporter, from, to, customer, feature, whole, actor and reason")
+		err = decodeInput(r.Body, &in, "exporter, from, to, customer, feature, whole, actor, reason and dry_run")
 	}
 	if err == nil && s.cfg.Reconciler == nil {
 		err = &sdk.Error{Tag: sdk.TagUnsupported, Field: "reconcile", Rule: "a host with exporters"}
@@ -111,6 +113,9 @@ func (s *server) listReconciliations(w http.ResponseWriter, r *http.Request) {
 	var runs []storage.Reconciliation
 	if err == nil {
 		runs, err = s.cfg.Engine.Reconciliations(r.Context(), sel)
+	}
+	if err == nil && len(runs) == 0 {
+		err = s.knownPlace(r.Context(), sel.Exporter, "")
 	}
 	if err != nil {
 		s.fail(w, r, err)

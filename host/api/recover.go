@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
@@ -50,7 +51,9 @@ type PlanItem struct {
 	Evidence   *evidence         `json:"evidence,omitempty"     yaml:"evidence,omitempty"`
 	Note       string            `json:"note,omitempty"         yaml:"note,omitempty"`
 	Ref        string            `json:"provider_ref,omitempty" yaml:"provider_ref,omitempty"`
-	// About and May are for whoever reviews the plan; to apply it ignores them.
+	// About is for whoever reviews the plan. Tenant, exporter, feature, subject and
+	// identifier in it are compared with the item when the plan is applied, where
+	// they are given. May is what the item could become when the plan was made.
 	About map[string]string   `json:"about,omitempty" yaml:"about,omitempty"`
 	May   []storage.ItemState `json:"may,omitempty"   yaml:"may,omitempty"`
 }
@@ -86,6 +89,9 @@ func (s *server) recoverPlan(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		plan, err = s.cfg.Engine.RecoverPlan(r.Context(), engine.RecoverFilter{Exporter: f.Exporter, Tenant: f.Tenant, Feature: f.Feature, After: f.After, Limit: f.Limit})
 	}
+	if err == nil && len(plan.Items) == 0 {
+		err = s.knownPlace(r.Context(), f.Exporter, "")
+	}
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -101,6 +107,9 @@ func planItem(i engine.RecoverItem) PlanItem {
 	about := map[string]string{
 		"tenant": i.Tenant, "exporter": i.Exporter, "feature": i.Feature, "subject": i.Kind + " " + i.Subject,
 		"identifier": i.Identifier, "attempts": strconv.Itoa(i.Attempts), "last_error": i.LastError,
+	}
+	if i.LastAttempt != "" {
+		about["last_attempt"] = i.LastAttempt
 	}
 	if i.UnresolvedSince != nil {
 		about["unresolved_since"] = stamp(*i.UnresolvedSince)
@@ -146,12 +155,55 @@ func (s *server) apply(ctx context.Context, p Plan, dry bool) ([]engine.Recovere
 		return nil, sdk.Invalid("created", "the time at which the plan was made, as it was written")
 	}
 	plan := engine.RecoverPlan{Version: 1, MadeAt: made, Items: make([]engine.RecoverItem, len(p.Items))}
+	filled := false
 	for i, it := range p.Items {
-		plan.Items[i] = engine.RecoverItem{
-			ItemID: it.ID, State: storage.Uncertain, LeaseToken: it.LeaseToken, To: it.State, Evidence: it.Evidence.of(it.State), ProviderRef: it.Ref,
+		if plan.Items[i], err = it.engine(element("items", i)); err != nil {
+			return nil, err
+		}
+		filled = filled || it.State != ""
+	}
+	if !filled {
+		return nil, &sdk.Error{
+			Tag: sdk.TagInvalid, Code: "nothing_filled_in", Field: "items", Rule: "a state for at least one: as it is, the plan does nothing",
+			Hint: "fill in state, as the head of the plan says",
 		}
 	}
-	return s.cfg.Engine.RecoverApply(ctx, plan, act{Actor: p.Actor, Reason: p.Reason, DryRun: dry}.engine()) //nolint:wrapcheck // the engine's own
+	results, err := s.cfg.Engine.RecoverApply(ctx, plan, act{Actor: p.Actor, Reason: p.Reason, DryRun: dry}.engine())
+	for i := range results {
+		results[i].Err = renamed(results[i].Err, "to", "state", "evidence.text", "evidence.detail")
+	}
+	return results, err
+}
+
+// engine is the item as the engine knows it; at is where it stands in the plan.
+func (it PlanItem) engine(at string) (engine.RecoverItem, error) {
+	out := engine.RecoverItem{
+		ItemID: it.ID, State: storage.Uncertain, LeaseToken: it.LeaseToken, To: it.State, Evidence: it.Evidence.of(it.State), ProviderRef: it.Ref,
+	}
+	if it.ID < 1 {
+		return out, sdk.Invalid(at+".id", "the id of an item, above 0")
+	}
+	if it.LeaseToken < 0 {
+		return out, sdk.Invalid(at+".lease_token", "0 or more, as the plan was written")
+	}
+	for name, value := range it.About {
+		switch name {
+		case "tenant":
+			out.Tenant = value
+		case "exporter":
+			out.Exporter = value
+		case "feature":
+			out.Feature = value
+		case "subject":
+			out.Kind, out.Subject, _ = strings.Cut(value, " ")
+		case "identifier":
+			out.Identifier = value
+		case "attempts", "last_error", "last_attempt", "unresolved_since": // told by the token
+		default:
+			return out, sdk.Invalid(at+".about", "only what a plan is written with: tenant, exporter, feature, subject, identifier, attempts, last_error, last_attempt, unresolved_since")
+		}
+	}
+	return out, nil
 }
 
 func applied(res engine.Recovered, dry bool) Applied {

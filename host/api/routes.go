@@ -103,12 +103,20 @@ func (s *server) retireRoute(w http.ResponseWriter, r *http.Request) {
 
 // BackfillAnswer answers POST /v1/outbox/backfill for one page of events. Ask
 // again with after = next while more is true.
+//
+// Scanned is how many events and corrections were looked at: Made of them got an
+// item (Quarantined is a part of Made), Skipped are events that have, or had, one,
+// and for NothingDue, the rest, there is nothing to make: the quantity is zero, the
+// feature has no route there, or is ignored by it, the counter reports the period,
+// or it is a correction that has its item, or, in a dry run, whose event has none
+// yet.
 type BackfillAnswer struct {
 	DryRun      bool          `json:"dry_run"`
 	Scanned     int           `json:"scanned"`
 	Made        int           `json:"made"`
 	Quarantined int           `json:"quarantined"`
 	Skipped     []SkippedView `json:"skipped"`
+	NothingDue  int           `json:"nothing_due"`
 	Next        string        `json:"next,omitempty"`
 	More        bool          `json:"more"`
 }
@@ -147,6 +155,7 @@ func (s *server) backfill(w http.ResponseWriter, r *http.Request) {
 	}
 	out := BackfillAnswer{
 		DryRun: done.DryRun, Scanned: done.Scanned, Made: done.Made, Quarantined: done.Quarantined, Skipped: []SkippedView{}, More: done.More,
+		NothingDue: max(0, done.Scanned-done.Made-len(done.Skipped)),
 	}
 	if done.More {
 		out.Next = strconv.FormatInt(done.Next, 10)

@@ -226,13 +226,16 @@ func actionViews(list []storage.Action) []ActionView {
 func (s *server) listActions(w http.ResponseWriter, r *http.Request) {
 	q := readQuery(r, "item", "kind", "after", "limit")
 	sel := storage.ActionQuery{
-		ItemID: q.number("item", 0, 0, maxCursor), Kind: storage.ActionKind(q.text("kind")),
+		ItemID: q.number("item", 0, 0, maxCursor), Kind: storage.ActionKind(q.oneOf("kind", actionKinds())),
 		After: q.number("after", 0, 0, maxCursor), Limit: int(q.number("limit", 100, 1, 1000)),
 	}
 	var page storage.ActionPage
 	err := q.err
 	if err == nil {
 		page, err = s.cfg.Engine.Actions(r.Context(), sel)
+	}
+	if err == nil && len(page.Actions) == 0 {
+		err = s.knownItem(r.Context(), sel.ItemID)
 	}
 	if err != nil {
 		s.fail(w, r, err)

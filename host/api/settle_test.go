@@ -16,6 +16,20 @@ import (
 // answers did not come, and returns its id and token.
 func (s *service) uncertain() (id, token int64) {
 	s.t.Helper()
+	id, token = s.leased()
+	done, err := s.store.Transition(context.Background(), []storage.Transition{{
+		ItemID: id, Expect: storage.Expect{State: storage.Leased, LeaseToken: &token},
+		Set: storage.Change{State: storage.Uncertain, MarkUnresolved: true},
+	}})
+	if err != nil || done[0].Rows != 1 {
+		s.t.Fatalf("%+v, %v", done, err)
+	}
+	return id, token
+}
+
+// leased claims the first pending item.
+func (s *service) leased() (id, token int64) {
+	s.t.Helper()
 	set, err := s.engine.Routes(context.Background())
 	if err != nil {
 		s.t.Fatal(err)
@@ -28,15 +42,7 @@ func (s *service) uncertain() (id, token int64) {
 	if err != nil || len(claim.Items) != 1 {
 		s.t.Fatalf("%+v, %v", claim, err)
 	}
-	it := claim.Items[0]
-	done, err := s.store.Transition(context.Background(), []storage.Transition{{
-		ItemID: it.ItemID, Expect: storage.Expect{State: storage.Leased, LeaseToken: &it.LeaseToken},
-		Set: storage.Change{State: storage.Uncertain, MarkUnresolved: true},
-	}})
-	if err != nil || done[0].Rows != 1 {
-		s.t.Fatalf("%+v, %v", done, err)
-	}
-	return it.ItemID, it.LeaseToken
+	return claim.Items[0].ItemID, claim.Items[0].LeaseToken
 }
 
 func (s *service) charged(ids ...string) {
@@ -200,11 +206,36 @@ func TestRecoverPlan(t *testing.T) {
 	if len(plan.Items) != 2 {
 		t.Errorf("%d are left", len(plan.Items))
 	}
+	// D15: the plan is of these items and of no others, and says something.
+	planned := plan.Items[0]
+	one := func(created, about string) string {
+		return fmt.Sprintf(`{"created":%q,"filter":{},"reason":"checked","actor":"ann","dry_run":true,"items":[
+			{"id":%d,"lease_token":%d,"state":"pending","about":{%s}}]}`, created, planned.ID, planned.LeaseToken, about)
+	}
+	for about, differs := range map[string]string{
+		`"identifier":"fencepost_1"`: "identifier", `"tenant":"umbrella"`: "tenant", `"exporter":"billing"`: "exporter", `"feature":"images"`: "feature",
+		`"subject":"event zzz"`: "subject", `"subject":"correction c","tenant":"acme"`: "kind, subject",
+	} {
+		s.into(s.call(http.MethodPost, "/v1/recover/apply", one(plan.Created, about)), 207, &out)
+		if e := out.Results[0].Error; e == nil || e.Code != "another_item" || !strings.HasSuffix(e.Rule, "another is its "+differs) {
+			t.Errorf("%s: %+v", about, e)
+		}
+	}
+	s.into(s.call(http.MethodPost, "/v1/recover/apply", one(noon.Add(-61*time.Minute).Format(time.RFC3339), "")), 207, &out)
+	if e := out.Results[0].Error; e == nil || e.Code != "another_item" {
+		t.Errorf("a plan from before the item: %+v", e)
+	}
+	s.into(s.call(http.MethodPost, "/v1/recover/apply", one(plan.Created, `"tenant":"acme","attempts":"1","subject":"`+planned.About["subject"]+`"`)), 200, &out)
+	s.refused(s.call(http.MethodPost, "/v1/recover/apply", one(plan.Created, `"colour":"red"`)), 400, "invalid", "items[0].about")
+	s.refused(s.call(http.MethodPost, "/v1/recover/apply", one(clock.Add(61*time.Minute).Format(time.RFC3339), "")), 400, "invalid", "created")
 	for body, field := range map[string]string{
-		`{"created":"x","filter":{},"items":[{"id":1}],"reason":"r","actor":"a"}`:                     "created",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[],"reason":"r","actor":"a"}`:          "items",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1}],"reason":"","actor":"a"}`:   "reason",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1}],"reason":"r","nobody":"a"}`: "body",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1},{"id":2,"state":""}],"reason":"r","actor":"a"}`: "items",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1,"lease_token":-1}],"reason":"r","actor":"a"}`:    "items[0].lease_token",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":0}],"reason":"r","actor":"a"}`:                     "items[0].id",
+		`{"created":"x","filter":{},"items":[{"id":1}],"reason":"r","actor":"a"}`:                                        "created",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[],"reason":"r","actor":"a"}`:                             "items",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1,"state":"pending"}],"reason":"","actor":"a"}`:    "reason",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1}],"reason":"r","nobody":"a"}`:                    "body",
 	} {
 		s.refused(s.call(http.MethodPost, "/v1/recover/apply", body), 400, "invalid", field)
 	}
@@ -212,6 +243,35 @@ func TestRecoverPlan(t *testing.T) {
 	for _, verb := range []string{"restore", "adopt"} {
 		s.refused(s.call(http.MethodPost, "/v1/recover/"+verb, `{"reason":"r"}`), 400, "invalid", "confirm")
 		s.refused(s.call(http.MethodPost, "/v1/recover/"+verb, `{"reason":"r","confirm":true}`), 501, "unsupported", "recover")
+	}
+}
+
+// D15: what the last attempt met is in the plan, also where the item is uncertain
+// because its attempts were used up.
+func TestPlanShowsTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.charged("a", "b")
+	for _, e := range []storage.ItemError{{Code: storage.CodeAttemptsExhausted}, {Code: "unknown", Status: 502, Message: "bad gateway"}} {
+		id, token := s.leased()
+		done, err := s.store.Transition(context.Background(), []storage.Transition{{
+			ItemID: id, Expect: storage.Expect{State: storage.Leased, LeaseToken: &token},
+			Set: storage.Change{State: storage.Uncertain, MarkUnresolved: true, LastError: &e},
+			Attempt: &storage.Attempt{
+				ItemID: id, LeaseToken: token, Owner: "w1", StartedAt: noon, FinishedAt: noon, HostClass: "indefinite", Outcome: "retry", Evidence: "host",
+				Status: 500, Code: "api_error", Message: "try later", Decided: storage.Uncertain,
+			},
+		}})
+		if err != nil || done[0].Rows != 1 {
+			t.Fatalf("%+v, %v", done, err)
+		}
+	}
+	var plan api.Plan
+	s.into(s.call(http.MethodPost, "/v1/recover/plan", `{}`), 200, &plan)
+	for i, want := range []string{"attempts_exhausted|indefinite api_error 500 try later", "unknown 502 bad gateway|"} {
+		if got := plan.Items[i].About["last_error"] + "|" + plan.Items[i].About["last_attempt"]; got != want {
+			t.Errorf("item %d: %q", i, got)
+		}
 	}
 }
 
@@ -227,7 +287,7 @@ func TestRoutesAndBackfill(t *testing.T) {
 	}
 	var fill api.BackfillAnswer
 	s.into(s.call(http.MethodPost, "/v1/outbox/backfill", `{"exporter":"stripe","reason":"r"}`), 200, &fill)
-	if fill.Scanned != 1 || fill.Made != 0 || len(fill.Skipped) != 1 || fill.More {
+	if fill.Scanned != 1 || fill.Made != 0 || len(fill.Skipped) != 1 || fill.NothingDue != 0 || fill.More {
 		t.Errorf("%+v", fill)
 	}
 	s.refused(s.call(http.MethodPost, "/v1/outbox/backfill", `{"exporter":"none","reason":"r"}`), 404, "not_found", "exporter")
