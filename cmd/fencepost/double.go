@@ -22,6 +22,9 @@ func stripeDoubleCommand(a *app) *cobra.Command {
 		Short: "A stand-in for Stripe on loopback, with a ledger of what it charged",
 		Long: "Runs an HTTPS server that answers meter events as Stripe does, keeps a durable ledger\n" +
 			"of charges and misbehaves on request. For trying things out and for tests.\n\n" +
+			"--faults is rules separated by semicolons, phase:kind(name=value,...)@trigger: before, after\n" +
+			"or late; a status, or reset, close, slow and others; p0.1, n7, every13, first3 or id=TEXT.\n" +
+			"docs/stripe-double.md lists them all.\n\n" +
 			"  /__ledger          what was charged, as JSON\n" +
 			"  /__ledger/events   every identifier, one JSON object per line\n" +
 			"  /__faults          POST a new schedule\n" +

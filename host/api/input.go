@@ -111,10 +111,10 @@ func decodeValue(raw []byte, into reflect.Value, path string) error {
 	if kind == canon.Null {
 		return nil
 	}
-	if _, own := into.Addr().Interface().(json.Unmarshaler); own {
+	if _, own := reflect.TypeAssert[json.Unmarshaler](into.Addr()); own {
 		return decodeLeaf(raw, into, path)
 	}
-	if _, own := into.Addr().Interface().(encoding.TextUnmarshaler); own {
+	if _, own := reflect.TypeAssert[encoding.TextUnmarshaler](into.Addr()); own {
 		return decodeLeaf(raw, into, path)
 	}
 	switch into.Kind() {
@@ -252,6 +252,7 @@ func place(raw []byte, path string, err error) error {
 				return place(e, element(path, i), inner)
 			}
 		}
+	default:
 	}
 	all := meter.AsErrors(err)
 	if len(all) == 0 {
