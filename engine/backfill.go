@@ -119,7 +119,8 @@ func (f *filling) try(ctx context.Context, kind storage.Kind, events []storage.E
 	if err := f.readRoutes(ctx); err != nil {
 		return err
 	}
-	var items []storage.NewItem
+	var wanting []wanted
+	var keys []storage.EventKey
 	for _, ev := range events {
 		if ev.Kind != kind {
 			continue
@@ -128,13 +129,48 @@ func (f *filling) try(ctx context.Context, kind storage.Kind, events []storage.E
 		if kind == storage.Correction {
 			build = f.correction
 		}
-		more, err := build(ctx, ev)
+		items, err := build(ctx, ev)
 		if err != nil {
 			return err
 		}
-		items = append(items, more...)
+		if len(items) > 0 {
+			wanting = append(wanting, wanted{ev, items})
+			keys = append(keys, storage.EventKey{Tenant: ev.Tenant, EventID: ev.EventID})
+		}
+	}
+	have, err := f.itemsOf(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var items []storage.NewItem
+	for _, w := range wanting {
+		items = append(items, f.lacking(w, have)...)
 	}
 	return f.enqueue(ctx, items)
+}
+
+// wanted are the items that an event would have if it had none.
+type wanted struct {
+	event storage.Event
+	items []storage.NewItem
+}
+
+// itemsOf reads what items events have, all of them at once.
+func (f *filling) itemsOf(ctx context.Context, keys []storage.EventKey) (map[storage.EventKey][]storage.Item, error) {
+	have := make(map[storage.EventKey][]storage.Item, len(keys))
+	q := storage.ItemQuery{Events: keys, Limit: 1000}
+	for more := len(keys) > 0; more; {
+		page, err := f.engine.store.items.ListItems(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("list items of events: %w", err)
+		}
+		for _, i := range page.Items {
+			k := storage.EventKey{Tenant: i.Identity.Tenant, EventID: i.Identity.SubjectRef}
+			have[k] = append(have[k], i)
+		}
+		q.After, more = page.Next, page.More
+	}
+	return have, nil
 }
 
 // closing ends the last page. A correction that was computed before the item of
@@ -179,7 +215,7 @@ func (f *filling) readRoutes(ctx context.Context) error {
 	return nil
 }
 
-// usage makes the items of one event that it lacks.
+// usage makes the items of one event.
 func (f *filling) usage(ctx context.Context, ev storage.Event) ([]storage.NewItem, error) {
 	e := f.engine
 	reason, err := e.withheld(ctx, ev)
@@ -194,10 +230,10 @@ func (f *filling) usage(ctx context.Context, ev storage.Event) ([]storage.NewIte
 		Event: ev, Routes: f.own, Mappings: f.routes.mappings, Fields: f.routes.fields, Manifests: e.cfg.Manifests,
 		Customers: tenants[ev.Tenant].sub.Customers, Reason: reason, AttemptBudget: e.cfg.AttemptBudget, Now: e.cfg.Now(),
 	})
-	return f.lacking(ctx, ev, items)
+	return items, nil
 }
 
-// correction makes the items of one correction that it lacks.
+// correction makes the items of one correction.
 func (f *filling) correction(ctx context.Context, ev storage.Event) ([]storage.NewItem, error) {
 	e := f.engine
 	if err := e.store.takesCorrections(e); err != nil {
@@ -218,34 +254,28 @@ func (f *filling) correction(ctx context.Context, ev storage.Event) ([]storage.N
 			}
 		}
 	}
-	return f.lacking(ctx, ev, outbox.BuildCorrectionItems(outbox.Corrected{
+	return outbox.BuildCorrectionItems(outbox.Corrected{
 		Correction: storage.EventKey{Tenant: ev.Tenant, EventID: ev.EventID}, Effect: ev.Effect, Original: found.Original,
 		Items: items, Manifests: e.cfg.Manifests, AttemptBudget: e.cfg.AttemptBudget,
-	}))
+	}), nil
 }
 
 // lacking leaves out what the event has an item for.
-func (f *filling) lacking(ctx context.Context, ev storage.Event, items []storage.NewItem) ([]storage.NewItem, error) {
-	if len(items) == 0 {
-		return nil, nil
-	}
-	page, err := f.engine.store.items.ListItems(ctx, storage.ItemQuery{Tenant: ev.Tenant, SubjectRef: ev.EventID, Limit: 1000})
-	if err != nil {
-		return nil, fmt.Errorf("list items of an event: %w", err)
-	}
-	var out []storage.NewItem
-	for _, n := range items {
-		if had := f.had(n, page.Items); had != nil {
+func (f *filling) lacking(w wanted, have map[storage.EventKey][]storage.Item) (out []storage.NewItem) {
+	ev := w.event
+	key := storage.EventKey{Tenant: ev.Tenant, EventID: ev.EventID}
+	for _, n := range w.items {
+		if had := f.had(n, have[key]); had != nil {
 			if ev.Kind == storage.Usage {
 				f.out.Skipped = append(f.out.Skipped, Skipped{
-					Event: storage.EventKey{Tenant: ev.Tenant, EventID: ev.EventID}, Seq: ev.Seq, ItemID: had.ItemID, State: had.State,
+					Event: key, Seq: ev.Seq, ItemID: had.ItemID, State: had.State,
 				})
 			}
 			continue
 		}
 		out = append(out, n)
 	}
-	return out, nil
+	return out
 }
 
 // had is an item of the same subject on a route to the same place, or nil.

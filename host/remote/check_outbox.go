@@ -52,12 +52,17 @@ func checkListItems(in *storage.ItemQuery, out *storage.ItemPage) error {
 	if n := len(out.Items); n > 0 && out.Next != out.Items[n-1].ItemID {
 		return errCursor
 	}
+	events := make(map[storage.EventKey]bool, len(in.Events))
+	for _, k := range in.Events {
+		events[k] = true
+	}
 	return first(
 		page{len(out.Items), in.Limit, out.More}.check(),
 		ascending(out.Items, &storage.Item{ItemID: in.After}, func(a, b *storage.Item) int { return cmp.Compare(a.ItemID, b.ItemID) }),
 		each(out.Items, func(_ int, i *storage.Item) bool {
 			return matches(string(in.State), string(i.State)) && matches(in.Tenant, i.Identity.Tenant) && matches(in.SubjectRef, i.Identity.SubjectRef) &&
-				(in.DependsOn == 0 || i.DependsOn == in.DependsOn) && (len(in.Digests) == 0 || slices.Contains(in.Digests, i.Digest))
+				(in.DependsOn == 0 || i.DependsOn == in.DependsOn) && (len(in.Digests) == 0 || slices.Contains(in.Digests, i.Digest)) &&
+				(len(events) == 0 || events[storage.EventKey{Tenant: i.Identity.Tenant, EventID: i.Identity.SubjectRef}])
 		}, errForeign),
 	)
 }

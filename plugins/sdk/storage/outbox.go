@@ -276,6 +276,9 @@ type ItemQuery struct {
 	Unconfirmed time.Duration
 	// Digests selects by identity, at most 100; the other filters count too.
 	Digests []Hash
+	// Events selects the items of events and corrections, of whatever tenants,
+	// at most 1000; the other filters count too. One that is not stored has none.
+	Events []EventKey
 	// DependsOn selects what depends on one item, superseded ones included.
 	DependsOn int64
 }

@@ -21,6 +21,7 @@ const (
 	qItemsAttention query = "items_attention"
 	qItemsPending   query = "items_pending"
 	qItemsOfEvent   query = "items_of_event"
+	qItemsOfEvents  query = "items_of_events"
 	qItemsOfDigest  query = "items_of_digest"
 	qItemsOf        query = "items_of_original"
 	qItemsDisputed  query = "items_disputed"
@@ -133,6 +134,9 @@ func (a *Adapter) ListItems(ctx context.Context, q storage.ItemQuery) (page stor
 	if len(q.Digests) > maxDigests {
 		return page, fmt.Errorf("%s: %w", op, sdk.Invalid("digests", "at most 100"))
 	}
+	if len(q.Events) > maxPage {
+		return page, fmt.Errorf("%s: %w", op, sdk.Invalid("events", "at most 1000"))
+	}
 	err = a.run.read(ctx, op, func(ctx context.Context, t *tx) (err error) {
 		page, err = listItems(ctx, t, q)
 		return err
@@ -146,6 +150,18 @@ func listItems(ctx context.Context, t *tx, q storage.ItemQuery) (storage.ItemPag
 	if err != nil {
 		return page, err
 	}
+	args := []any{
+		q.After, q.Limit + 1, optText(string(q.State)), optText(q.Tenant), optText(q.Exporter), optText(q.Feature),
+		optText(q.Reason), optText(q.SubjectRef), optText(q.Account), optText(q.Mode), q.Open, q.Disputed,
+		optDuration(q.Unconfirmed), digestsOf(q.Digests), optInt(q.DependsOn),
+	}
+	if statement == qItemsOfEvents {
+		tenants, ids := make([]string, len(q.Events)), make([]string, len(q.Events))
+		for i, k := range q.Events {
+			tenants[i], ids[i] = k.Tenant, k.EventID
+		}
+		args = append(args, tenants, ids)
+	}
 	err = t.each(ctx, statement, func(rows pgx.Rows) error {
 		var it storage.Item
 		if err := rows.Scan(itemInto(&it)...); err != nil {
@@ -153,9 +169,7 @@ func listItems(ctx context.Context, t *tx, q storage.ItemQuery) (storage.ItemPag
 		}
 		page.Items = append(page.Items, it)
 		return nil
-	}, q.After, q.Limit+1, optText(string(q.State)), optText(q.Tenant), optText(q.Exporter), optText(q.Feature),
-		optText(q.Reason), optText(q.SubjectRef), optText(q.Account), optText(q.Mode), q.Open, q.Disputed,
-		optDuration(q.Unconfirmed), digestsOf(q.Digests), optInt(q.DependsOn))
+	}, args...)
 	if err != nil {
 		return storage.ItemPage{}, err
 	}
@@ -172,6 +186,8 @@ func listItems(ctx context.Context, t *tx, q storage.ItemQuery) (storage.ItemPag
 // human is few among many, and so are the items of one event.
 func itemsStatement(ctx context.Context, t *tx, q storage.ItemQuery) (query, error) {
 	switch {
+	case len(q.Events) > 0:
+		return qItemsOfEvents, nil
 	case len(q.Digests) > 0:
 		return qItemsOfDigest, nil
 	case q.DependsOn != 0:

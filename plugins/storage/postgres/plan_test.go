@@ -133,6 +133,8 @@ func TestListPlans(t *testing.T) {
 		{qItemsPending, "0, 100, 'pending'" + none, "s", "fencepost_outbox_state_oldest"},
 		{qItems, "0, 100, NULL" + none, "i", "fencepost_outbox_items_pkey"},
 		{qItemsOfEvent, "0, 100, NULL, 'acme', NULL, NULL, NULL, 'e77'" + more, "i", "fencepost_outbox_items_event"},
+		{qItemsOfEvents, "0, 100, NULL" + none + ", ARRAY['acme'], ARRAY['e77']", "i", "fencepost_outbox_items_event"},
+		{qItemsOfEvents, "0, 100, NULL" + none + ", ARRAY['acme'], ARRAY['e77']", "e", "fencepost_events_pkey"},
 		{qItemsOf, "0, 100, NULL" + none[:len(none)-len(", NULL")] + ", 5", "i", "fencepost_outbox_items_depends"},
 		{qItemsDisputed, "0, 100, NULL" + none, "s", "fencepost_outbox_state_disputed"},
 		{qDisputed, "", "s", "fencepost_outbox_state_disputed"},

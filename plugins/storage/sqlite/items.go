@@ -99,6 +99,9 @@ func (a *Adapter) ListItems(ctx context.Context, q storage.ItemQuery) (page stor
 	if len(q.Digests) > maxDigests {
 		return page, fmt.Errorf("%s: %w", op, sdk.Invalid("digests", "at most 100"))
 	}
+	if len(q.Events) > maxPage {
+		return page, fmt.Errorf("%s: %w", op, sdk.Invalid("events", "at most 1000"))
+	}
 	err = a.read(ctx, op, func(c *conn) (err error) {
 		page, err = listItems(c, q, a.now())
 		return err
@@ -122,12 +125,16 @@ func listItems(c *conn, q storage.ItemQuery, now time.Time) (storage.ItemPage, e
 	b := c.bind(statement).int(q.After).int(int64(q.Limit) + 1).optText(string(q.State)).
 		optText(q.Tenant).optText(q.Exporter).optText(q.Feature).optText(q.Reason).optText(q.SubjectRef).
 		optText(q.Account).optText(q.Mode).bool(q.Open).bool(q.Disputed).optTime(acceptedBefore)
-	if statement == qItemsOfDigest {
+	if len(q.Digests) > 0 {
 		b.text(digestList(q.Digests))
 	} else {
 		b.null()
 	}
-	err = b.optInt(q.DependsOn).each(func(r *row) error {
+	b.optInt(q.DependsOn)
+	if statement == qItemsOfEvents {
+		b.text(keyList(q.Events))
+	}
+	err = b.each(func(r *row) error {
 		page.Items = append(page.Items, r.item())
 		return nil
 	})
@@ -153,9 +160,22 @@ func digestList(digests []storage.Hash) string {
 	return string(b)
 }
 
+// keyList is a JSON array of pairs.
+func keyList(keys []storage.EventKey) string {
+	all := make([][2]string, len(keys))
+	for i, k := range keys {
+		all[i] = [2]string{k.Tenant, k.EventID}
+	}
+	b, _ := json.Marshal(all) //nolint:errchkjson // of strings it does not fail
+	return string(b)
+}
+
 // itemsStatement picks the statement that has an index for q: what needs a
 // human is few among many, and so are the items of one event.
 func itemsStatement(c *conn, q storage.ItemQuery) (query, error) {
+	if len(q.Events) > 0 {
+		return qItemsOfEvents, nil
+	}
 	if len(q.Digests) > 0 {
 		return qItemsOfDigest, nil
 	}

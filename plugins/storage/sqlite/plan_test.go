@@ -29,6 +29,7 @@ func TestPlans(t *testing.T) {
 		qOriginal:             "SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | SEARCH i USING INTEGER PRIMARY KEY (rowid=?) | SCALAR SUBQUERY 1 | SEARCH d USING COVERING INDEX fencepost_outbox_items_dependent (depends_on=?) | SEARCH t USING INTEGER PRIMARY KEY (rowid=?)",
 		qActionsOfItem:        "SEARCH fencepost_actions USING INDEX fencepost_actions_item (item=? AND action>?)",
 		qItemsOfDigest:        "SEARCH i USING INDEX sqlite_autoindex_fencepost_outbox_items_1 (digest=?) | LIST SUBQUERY 1 | SCAN json_each VIRTUAL TABLE INDEX 1: | CREATE BLOOM FILTER | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | USE TEMP B-TREE FOR ORDER BY",
+		qItemsOfEvents:        "SEARCH i USING INDEX fencepost_outbox_items_event (event_seq=?) | LIST SUBQUERY 1 | SCAN k VIRTUAL TABLE INDEX 1: | SEARCH e USING COVERING INDEX sqlite_autoindex_fencepost_events_1 (tenant_key=? AND event_id=?) | CREATE BLOOM FILTER | LIST SUBQUERY 2 | SCAN json_each VIRTUAL TABLE INDEX 1: | CREATE BLOOM FILTER | SEARCH s USING INTEGER PRIMARY KEY (rowid=?) | USE TEMP B-TREE FOR ORDER BY",
 		qDisputed:             "SCAN fencepost_outbox_state USING INDEX fencepost_outbox_state_disputed",
 		qOldestAccepted:       "SEARCH fencepost_outbox_state USING INDEX fencepost_outbox_state_accepted (accepted_at>?)",
 		qMoveBefore:           "SEARCH fencepost_outbox_state USING INTEGER PRIMARY KEY (rowid=?)",

@@ -161,6 +161,7 @@ const (
 	qItems
 	qItemsAttention
 	qItemsOfEvent
+	qItemsOfEvents
 	qItemsOfDigest
 	qItemsOfOriginal
 	qItemsOfSeq

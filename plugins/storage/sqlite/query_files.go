@@ -151,6 +151,7 @@ var queryFiles = [numQueries]string{
 	qItems:           "items",
 	qItemsAttention:  "items_attention",
 	qItemsOfEvent:    "items_of_event",
+	qItemsOfEvents:   "items_of_events",
 	qItemsOfDigest:   "items_of_digest",
 	qItemsOfOriginal: "items_of_original",
 	qItemsOfSeq:      "items_of_seq",

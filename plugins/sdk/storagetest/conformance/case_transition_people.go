@@ -270,6 +270,13 @@ func listForPeople(r *run) {
 		"unconfirmed":        {storage.ItemQuery{Tenant: t, Unconfirmed: time.Hour}, 0},
 		"digests":            {storage.ItemQuery{Digests: []storage.Hash{all[0].Digest, all[2].Digest, {1}}}, 2},
 		"digests and open":   {storage.ItemQuery{Digests: []storage.Hash{all[0].Digest, all[2].Digest}, Open: true}, 1},
+		"events":             {storage.ItemQuery{Events: []storage.EventKey{{Tenant: t, EventID: "e102"}, {Tenant: t, EventID: "e100"}, {Tenant: t, EventID: "e199"}, {Tenant: r.tenant("b"), EventID: "e101"}}}, 2},
+		"an event twice":     {storage.ItemQuery{Events: []storage.EventKey{{Tenant: t, EventID: "e100"}, {Tenant: t, EventID: "e100"}}}, 1},
+		"events of nobody":   {storage.ItemQuery{Tenant: t, Events: []storage.EventKey{{Tenant: r.tenant("b"), EventID: "e101"}}}, 0},
+		"events and open":    {storage.ItemQuery{Events: []storage.EventKey{{Tenant: t, EventID: "e100"}, {Tenant: t, EventID: "e102"}}, Open: true}, 1},
+		"events and state":   {storage.ItemQuery{Events: []storage.EventKey{{Tenant: t, EventID: "e100"}, {Tenant: t, EventID: "e102"}}, State: storage.Quarantined}, 1},
+		"events and digests": {storage.ItemQuery{Events: []storage.EventKey{{Tenant: t, EventID: "e100"}, {Tenant: t, EventID: "e101"}}, Digests: []storage.Hash{all[1].Digest, all[2].Digest}}, 1},
+		"events, after":      {storage.ItemQuery{Events: []storage.EventKey{{Tenant: t, EventID: "e100"}, {Tenant: t, EventID: "e102"}}, After: all[0].ItemID}, 1},
 		"after":              {storage.ItemQuery{Digests: []storage.Hash{all[0].Digest, all[2].Digest}, After: all[0].ItemID}, 1},
 	} {
 		r.same("items by "+name, len(r.items(tc.q)), tc.want)
@@ -279,6 +286,14 @@ func listForPeople(r *run) {
 	})
 	_, err := r.outbox().ListItems(r.ctx, storage.ItemQuery{Limit: 1, Digests: make([]storage.Hash, 101)})
 	r.tagIs("101 digests", err, sdk.TagInvalid, "")
+	_, err = r.outbox().ListItems(r.ctx, storage.ItemQuery{Limit: 1, Events: make([]storage.EventKey, 1001)})
+	r.tagIs("1001 events", err, sdk.TagInvalid, "")
+	both := storage.ItemQuery{Limit: 1, Events: []storage.EventKey{{Tenant: t, EventID: "e102"}, {Tenant: t, EventID: "e100"}}}
+	page, err := r.outbox().ListItems(r.ctx, both)
+	r.must("list the items of events", err)
+	if len(page.Items) != 1 || !page.More || page.Items[0].ItemID != all[0].ItemID {
+		r.errorf("the first page of items of events: %s", text(page))
+	}
 }
 
 func gaugesOf(r *run) {

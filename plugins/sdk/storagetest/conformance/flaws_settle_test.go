@@ -64,6 +64,7 @@ func TestSlipsAreFound(t *testing.T) {
 		"what is accepted of late":         {slipFreshForgotten, []string{"reconcile/confirms-a-sum"}},
 		"a finished run is replaced":       {slipFinishedReplaced, []string{"reconcile/runs"}},
 		"digests are ignored":              {slipDigestsIgnored, []string{"outbox/list-for-people"}},
+		"events are ignored":               {slipEventsIgnored, []string{"outbox/list-for-people"}},
 		"gauges are forgotten":             {slipGaugesForgotten, []string{"outbox/gauges"}},
 		"rename forgets the bounds":        {slipRenameForgetsBounds, []string{"route/rename"}},
 		"retires what is not idle":         {slipIdleIgnored, []string{"route/retire-when-idle"}},

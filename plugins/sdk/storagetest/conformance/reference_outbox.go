@@ -215,6 +215,9 @@ func (s *Reference) ListItems(ctx context.Context, q storage.ItemQuery) (storage
 	if len(q.Digests) > 100 {
 		return storage.ItemPage{}, sdk.Invalid("digests", "at most 100")
 	}
+	if len(q.Events) > 1000 {
+		return storage.ItemPage{}, sdk.Invalid("events", "at most 1000")
+	}
 	page := storage.ItemPage{Items: []storage.Item{}, Next: q.After}
 	for _, it := range s.sortedItems() {
 		if it.ItemID <= q.After || (q.State != "" && it.State != q.State) || !same(q.Tenant, it.Identity.Tenant) ||

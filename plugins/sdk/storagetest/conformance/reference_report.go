@@ -236,7 +236,9 @@ func (s *Reference) renameBounds(r *storage.RouteRename) {
 func (s *Reference) selects(q *storage.ItemQuery, it *itemRow) bool {
 	unconfirmed := it.State == storage.Accepted && it.SupersededBy == 0 && !it.AcceptedAt.IsZero() &&
 		s.clock().Sub(it.AcceptedAt) >= q.Unconfirmed
-	return same(q.Account, it.Identity.Account) && same(q.Mode, it.Identity.Mode) && (!q.Open || it.SettledAt.IsZero()) &&
+	subject := storage.EventKey{Tenant: it.Identity.Tenant, EventID: it.Identity.SubjectRef}
+	ofEvent := len(q.Events) == 0 || slices.Contains(q.Events, subject) && it.Identity.SubjectKind != storage.SubjectWindow || s.slips.has(slipEventsIgnored)
+	return ofEvent && same(q.Account, it.Identity.Account) && same(q.Mode, it.Identity.Mode) && (!q.Open || it.SettledAt.IsZero()) &&
 		(!q.Disputed || it.Disputed != "") && (q.Unconfirmed == 0 || unconfirmed) && (q.DependsOn == 0 || it.DependsOn == q.DependsOn) &&
 		(len(q.Digests) == 0 || slices.Contains(q.Digests, it.Digest) || s.slips.has(slipDigestsIgnored))
 }

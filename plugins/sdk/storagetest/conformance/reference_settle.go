@@ -67,6 +67,7 @@ const (
 	slipFreshForgotten
 	slipQuarantineTakesAll
 	slipSupersededDepend
+	slipEventsIgnored
 )
 
 func (s slip) has(t slip) bool { return s&t != 0 }

@@ -1426,6 +1426,8 @@ func decodeItemQuery(r *reader, v *storage.ItemQuery) {
 			more(r, &v.Digests, 1000, r.hash())
 		case 15:
 			v.DependsOn = r.integer()
+		case 16:
+			decodeList(r, &v.Events, 1000, decodeEventKey)
 		default:
 			r.skip()
 		}

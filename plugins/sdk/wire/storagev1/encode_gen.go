@@ -664,6 +664,7 @@ func encodeItemQuery(e *encoder, v *storage.ItemQuery) {
 		e.someHash(114, x)
 	}
 	e.integer(120, int64(v.DependsOn))
+	encodeList(e, 130, v.Events, encodeEventKey)
 }
 
 func encodeItemSum(e *encoder, v *storage.ItemSum) {
