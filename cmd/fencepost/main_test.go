@@ -20,6 +20,9 @@ import (
 
 // TestMain makes this test binary the command under test, under its own name.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == workerCommandName {
+		main() // the child that runs a module has the plugin's name, not ours
+	}
 	testscript.Main(m, map[string]func(){
 		"fencepost": main,
 		"sqlexec":   sqlExec,

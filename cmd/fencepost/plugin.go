@@ -27,7 +27,8 @@ func pluginCommand(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(
 		pluginInspect(a), pluginInstall(a), pluginList(a), pluginVerify(a), pluginSwitch(a, "enable", false), pluginSwitch(a, "disable", true),
-		pluginRollback(a), pluginRemove(a), pluginEmbed(a), pluginKeygen(a), pluginSign(a),
+		pluginRollback(a), pluginRemove(a), pluginEmbed(a), pluginKeygen(a), pluginSign(a), pluginLock(a), pluginReload(a),
+		pluginNew(a), pluginBuild(a), pluginRun(a), pluginTest(a), pluginConformance(a), pluginDouble(a),
 	)
 	return cmd
 }

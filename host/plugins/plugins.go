@@ -184,20 +184,14 @@ func (f Folder) Install(c *Candidate, t Terms) (grant.Locked, error) {
 		return grant.Locked{}, err
 	}
 	if len(more) > 0 && !t.Accept {
-		e := sdk.Invalid("plugin "+c.Manifest.Name, "needs no more than is granted; it wants "+strings.Join(more, ", "))
-		e.Code, e.Err = "not_granted", ErrWants
-		return grant.Locked{}, e
+		return grant.Locked{}, notGranted(c, more)
 	}
 	p := c.locked(t, before)
 	if err := p.checkIsolation(c.Native); err != nil {
 		return grant.Locked{}, err
 	}
-	if p.PublicKey != "" {
-		if err := grant.VerifySignature(p.PublicKey, c.content, c.signature); err != nil {
-			e := sdk.Invalid("plugin "+p.Name, "signed with the key "+p.PublicKey)
-			e.Code, e.Err = "signature", err
-			return grant.Locked{}, e
-		}
+	if err := p.checkSignature(c); err != nil {
+		return grant.Locked{}, err
 	}
 	if err := f.write(c, p.Locked); err != nil {
 		return grant.Locked{}, err
@@ -208,7 +202,34 @@ func (f Folder) Install(c *Candidate, t Terms) (grant.Locked, error) {
 	return p.Locked, f.change(func(l *grant.Lock) error { l.Put(p.Locked); return nil })
 }
 
+// notGranted is the error for a candidate that wants more than was granted.
+func notGranted(c *Candidate, more []string) error {
+	e := sdk.Invalid("plugin "+c.Manifest.Name, "needs no more than is granted; it wants "+strings.Join(more, ", "))
+	e.Code, e.Err = "not_granted", ErrWants
+	return e
+}
+
+// versionReused is the error for a version that is locked with another content.
+func versionReused(p, old grant.Locked) error {
+	e := sdk.Invalid("plugin "+p.Name+" version "+p.Version, "another content has another version: this version is locked with the digest "+old.SHA256)
+	e.Code, e.Hint = "version_reused", "fencepost plugin remove "+p.Name+" first, if the author did publish this version twice"
+	return e
+}
+
 type entry struct{ grant.Locked }
+
+// checkSignature compares the candidate with the key that its entry names.
+func (p entry) checkSignature(c *Candidate) error {
+	if p.PublicKey == "" {
+		return nil
+	}
+	if err := grant.VerifySignature(p.PublicKey, c.content, c.signature); err != nil {
+		e := sdk.Invalid("plugin "+p.Name, "signed with the key "+p.PublicKey)
+		e.Code, e.Err = "signature", err
+		return e
+	}
+	return nil
+}
 
 func (c *Candidate) locked(t Terms, before *grant.Locked) entry {
 	m := c.Manifest
@@ -265,9 +286,7 @@ func (f Folder) write(c *Candidate, p grant.Locked) error {
 			return err
 		}
 		if old, ok := lock.Find(p.Name); ok && old.File == p.File && old.SHA256 != p.SHA256 {
-			e := sdk.Invalid("plugin "+p.Name+" version "+p.Version, "another content has another version: this version is locked with the digest "+old.SHA256)
-			e.Code, e.Hint = "version_reused", "fencepost plugin remove "+p.Name+" first, if the author did publish this version twice"
-			return e
+			return versionReused(p, old)
 		}
 	}
 	mode := fs.FileMode(0o644)

@@ -29,6 +29,9 @@ type Fault struct {
 // Server is the part that all doubles share. Its methods are safe for concurrent
 // use.
 type Server struct {
+	// Listen is the address; empty: a free port of loopback. Set before Start.
+	Listen string
+
 	http *http.Server
 	addr net.Addr
 	ca   *tlscert.Authority
@@ -43,7 +46,7 @@ type Server struct {
 // bodyMax bounds what a double reads of a request: what its original would.
 const bodyMax = 1 << 20
 
-// Start listens on a free port of loopback. handle gets each request with its
+// Start listens. handle gets each request with its
 // body and answers; what it writes is dropped when a fault is due.
 func (s *Server) Start(ctx context.Context, handle func(w http.ResponseWriter, r *http.Request, body []byte)) error {
 	var err error
@@ -54,7 +57,11 @@ func (s *Server) Start(ctx context.Context, handle func(w http.ResponseWriter, r
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	at := s.Listen
+	if at == "" {
+		at = "127.0.0.1:0"
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

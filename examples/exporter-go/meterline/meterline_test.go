@@ -4,12 +4,17 @@ import (
 	"testing"
 
 	"github.com/fencepost/fencepost/examples/exporter-go/meterline"
-	"github.com/fencepost/fencepost/examples/exporter-go/meterline/meterlinetest"
 	"github.com/fencepost/fencepost/plugins/sdk/exportertest"
+	"github.com/fencepost/fencepost/plugins/sdk/exportertest/conformance"
 )
 
-// How an author runs the suite.
+// The suite of exporters, over the exporter as it is linked into this test.
+// fencepost plugin conformance runs it over the module.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	exportertest.Run(t, exportertest.Linked(meterline.New), meterlinetest.Provider())
+	provider, err := conformance.ReadProvider("../provider.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exportertest.Run(t, exportertest.Linked(meterline.New), provider)
 }

@@ -95,7 +95,7 @@ func TestHostDies(t *testing.T) {
 		if mode == "namespaces" && len(left) != 0 {
 			t.Errorf("%v outlive the host", left)
 		}
-		sweep(os.TempDir())
+		sweep(socketsBase())
 		if exists(dir) {
 			t.Errorf("%s: %s is not swept", mode, dir)
 		}
@@ -114,4 +114,15 @@ func children(pid int) []int {
 		}
 	}
 	return pids
+}
+
+// The kernel takes 107 bytes as the address of a socket: a plugin starts where
+// the system's temporary folder has a longer name than that leaves room for.
+func TestSocketsFitIntoAnAddress(t *testing.T) { //nolint:paralleltest // it changes the environment
+	for _, dir := range []string{"/tmp", "/var/tmp/" + strings.Repeat("a", 31), "/tmp/" + strings.Repeat("a", 90)} {
+		t.Setenv("TMPDIR", dir)
+		if n := len(socketsBase() + "/fencepost-plugins-1234567890/plugin-dir1234567890/plugin1234567890"); n > 107 {
+			t.Errorf("%s: %d bytes", dir, n)
+		}
+	}
 }

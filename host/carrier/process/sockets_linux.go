@@ -22,10 +22,22 @@ type sockets struct {
 	lock *os.File
 }
 
+// socketsBase is where folders of sockets are made: the system's temporary
+// folder. The kernel takes 107 bytes as the address of a socket, so where that
+// folder's name is long it is /tmp.
+func socketsBase() string {
+	const longest = 40 // what is left is for our folder, the plugin's and the socket
+	if base := os.TempDir(); len(base) <= longest {
+		return base
+	}
+	return "/tmp"
+}
+
 func newSockets() (*sockets, error) {
-	sweep(os.TempDir())
+	base := socketsBase()
+	sweep(base)
 	for range 10 {
-		dir, err := os.MkdirTemp("", socketsPrefix)
+		dir, err := os.MkdirTemp(base, socketsPrefix)
 		if err != nil {
 			return nil, fmt.Errorf("make a folder for sockets: %w", err)
 		}
