@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/host/carrier"
 	"github.com/fencepost/fencepost/host/carrier/process"
 	"github.com/fencepost/fencepost/host/remote"
 	"github.com/fencepost/fencepost/internal/pgtest"
@@ -109,6 +110,29 @@ func TestSubprocessDeclaresCountersOnly(t *testing.T) {
 	if _, has := storage.As[storage.EventStore](storage.Adapter(a)); has {
 		t.Error("an undeclared capability is there all the same")
 	}
+}
+
+func mysqlProcess(t testing.TB) carryMySQL {
+	t.Helper()
+	image := build(t, "mysql")
+	return func(t testing.TB, host carrier.Host, _ []carrier.SetupCall) carrier.Caller {
+		t.Helper()
+		p, err := process.OpenShared(process.Config{
+			Name: "mysql", Image: image, Granted: granted, Host: host,
+			Limits: process.Limits{MaxRequest: wirev1.MaxMessage, MaxOutput: wirev1.MaxMessage},
+		}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+}
+
+// The same source as a process: without a network, it asks the host for its
+// database (Q28).
+func TestSQLConformanceProcess(t *testing.T) {
+	t.Parallel()
+	conformsMySQL(t, mysqlProcess(t), storagetest.Effort(0, 5))
 }
 
 // A killed process is started again and its store opened again by the call that

@@ -147,8 +147,11 @@ func (d *Database) Close() error { return d.pool.Close() }
 
 // Session is what one call of the plugin has open. See [Database.Begin].
 type Session struct {
-	d  *Database
-	mu sync.Mutex
+	d *Database
+	// over ends with the call, whichever carrier its statements come from.
+	over   context.Context //nolint:containedctx // it is the call that this stands for
+	cancel context.CancelFunc
+	mu     sync.Mutex
 	// open by number; ended once no more may begin.
 	open  map[int64]*transaction
 	last  int64
@@ -167,12 +170,15 @@ type sessionKey struct{ d *Database }
 // Begin returns a context for one call of the plugin. End has to be called when
 // the call is over, however it ended.
 func (d *Database) Begin(ctx context.Context) (context.Context, *Session) {
-	s := &Session{d: d, open: map[int64]*transaction{}}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Session{d: d, over: ctx, cancel: cancel, open: map[int64]*transaction{}}
 	return context.WithValue(ctx, sessionKey{d}, s), s
 }
 
-// End rolls back what the call left open, and lets nothing more begin.
+// End rolls back what the call left open, breaks off what still runs, and lets
+// nothing more begin.
 func (s *Session) End() {
+	defer s.cancel()
 	s.mu.Lock()
 	s.ended = true
 	open := s.open
@@ -202,6 +208,10 @@ func (d *Database) Do(ctx context.Context, work []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A carrier whose plugin may outlive its caller has a context of its own.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(s.over, stop)()
 	done, err := s.do(ctx, w)
 	answer, encodeErr := sqlv1.EncodeDone(done, err)
 	if encodeErr == nil && len(answer) > sqlv1.MaxAnswer {
@@ -278,7 +288,7 @@ func (s *Session) take(ctx context.Context, w capability.Work) (int64, *transact
 	s.last++
 	id := s.last
 	s.mu.Unlock()
-	t, err := s.d.begin(ctx, w)
+	t, err := s.begin(ctx, w)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -296,7 +306,9 @@ func (s *Session) keep(id int64, t *transaction) bool {
 	return true
 }
 
-func (d *Database) begin(ctx context.Context, w capability.Work) (*transaction, error) {
+// begin waits for a connection; the transaction lives as long as the call.
+func (s *Session) begin(ctx context.Context, w capability.Work) (*transaction, error) {
+	d := s.d
 	conn, err := d.pool.Conn(ctx)
 	if err != nil {
 		return nil, d.classify(err)
@@ -311,7 +323,7 @@ func (d *Database) begin(ctx context.Context, w capability.Work) (*transaction, 
 		_ = conn.Close()
 		return nil, d.classify(err)
 	}
-	tx, err := conn.BeginTx(ctx, opts)
+	tx, err := conn.BeginTx(s.over, opts)
 	if err != nil {
 		_ = conn.Close()
 		return nil, d.classify(err)

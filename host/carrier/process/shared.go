@@ -81,7 +81,7 @@ func (s *Shared) Call(ctx context.Context, method uint32, request []byte) ([]byt
 	deadline, _ := ctx.Deadline()
 	done := make(chan result, 1)
 	go func() { // goes on when the caller is gone, and holds the token until the plugin has ended the call
-		answer, err := s.perform(r, deadline, carrier.SetupCall{Method: method, Request: request})
+		answer, err := s.perform(context.WithoutCancel(ctx), r, deadline, carrier.SetupCall{Method: method, Request: request})
 		<-p.tokens
 		done <- result{answer, err}
 	}()
@@ -195,10 +195,15 @@ func (s *Shared) setUp(c *child) *carrier.Fault {
 }
 
 // perform makes one call, and ends the process if it is not answered in time.
-func (s *Shared) perform(r *shared, deadline time.Time, call carrier.SetupCall) ([]byte, error) {
+// ctx has the values of the caller's, which the host's handlers look for, and
+// ends with the process.
+func (s *Shared) perform(ctx context.Context, r *shared, deadline time.Time, call carrier.SetupCall) ([]byte, error) {
 	left := time.Until(deadline) //nolint:forbidigo // contexts go by this clock
-	ctx, cancel := context.WithTimeout(s.process.killed, left+s.grace)
+	ctx, cancel := context.WithTimeout(ctx, left+s.grace)
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(s.process.killed, func() { stop(context.Cause(s.process.killed)) })()
 	told := metadata.AppendToOutgoingContext(ctx, subprocess.Timeout, strconv.FormatInt(max(left.Microseconds(), 1), 10))
 	s.process.stats.calls.Add(1)
 	answer, entered, err := r.child.call(told, call)

@@ -45,6 +45,14 @@ var (
 	_ storage.CorrectionStore   = (*Adapter)(nil)
 	_ storage.CorrectionLister  = (*Adapter)(nil)
 	_ storage.SubscriptionStore = (*Adapter)(nil)
+	_ storage.OutboxStore       = (*Adapter)(nil)
+	_ storage.RouteStore        = (*Adapter)(nil)
+	_ storage.SettlementStore   = (*Adapter)(nil)
+	_ storage.HostStore         = (*Adapter)(nil)
+	_ storage.ReconcileStore    = (*Adapter)(nil)
+	_ storage.CounterStore      = (*Adapter)(nil)
+	_ storage.HistoryStore      = (*Adapter)(nil)
+	_ storage.ReportStore       = (*Adapter)(nil)
 	_ storage.Migrator          = (*Adapter)(nil)
 )
 
@@ -69,7 +77,7 @@ func (a *Adapter) Describe() storage.Manifest {
 	return storage.Manifest{
 		Name: "mysql", Version: Version,
 		Capabilities: []storage.Capability{
-			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming, storage.Corrections,
+			storage.DurableEvents, storage.Subscriptions, storage.EventStreaming, storage.Corrections, storage.Outbox, storage.Counters,
 		},
 	}
 }

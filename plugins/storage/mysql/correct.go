@@ -44,7 +44,7 @@ func (a *Adapter) LoadCorrectable(ctx context.Context, original storage.EventKey
 func (a *Adapter) RecordCorrection(ctx context.Context, req storage.CorrectRequest) (res storage.CorrectResult, err error) {
 	c := &corrector{req: &req}
 	record := storage.RecordRequest{Mode: storage.Atomic, RoutesRevision: req.RoutesRevision, Subscriptions: req.Subscriptions}
-	err = checkEntry(req.Bucket, req.Counted)
+	err = checkBucket(req.Bucket)
 	if e := req.Replacement; err == nil && e != nil {
 		record.Units = []storage.Unit{{Entries: []storage.Entry{*e}}}
 		err = checkRecord(&record)
@@ -172,10 +172,12 @@ func (c *corrector) insertBoth(left decimal.Decimal) error {
 	}
 	ev.Reverses = left.IsZero()
 	c.res = storage.CorrectResult{Outcome: storage.Inserted, Correction: c.event(ev, c.req.Signed, c.req.Items), Remaining: left}
+	c.count(c.req.Counted, &ev)
 	if e := c.req.Replacement; e != nil {
 		usage := e.Event
 		usage.Effect = usage.Quantity
 		done := c.event(usage, e.Signed, e.Items)
+		c.count(e.Counted, &usage)
 		c.res.Replacement = &done
 	}
 	err := c.finish()

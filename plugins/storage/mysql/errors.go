@@ -20,10 +20,6 @@ func notFound(what string) error { return refusal{&sdk.Error{Tag: sdk.TagNotFoun
 
 func invalid(field, rule string) error { return refusal{sdk.Invalid(field, rule)} }
 
-func unsupported(field, rule string) error {
-	return refusal{&sdk.Error{Tag: sdk.TagUnsupported, Code: "not_declared", Field: field, Rule: rule}}
-}
-
 func contextError(err error) *sdk.Error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return sdk.Unavailable("timeout", err)

@@ -55,7 +55,7 @@ func checkRecord(req *storage.RecordRequest) error {
 			if e.Event.Kind != storage.Usage {
 				return sdk.Invalid("kind", "usage").At(i)
 			}
-			if err := checkEntry(e.Bucket, e.Counted); err != nil {
+			if err := checkBucket(e.Bucket); err != nil {
 				return err
 			}
 		}
@@ -63,10 +63,10 @@ func checkRecord(req *storage.RecordRequest) error {
 	return nil
 }
 
-// checkEntry refuses what belongs to capabilities that are not declared.
-func checkEntry(bucket *storage.BucketKey, counted bool) error {
-	if bucket != nil || counted {
-		return &sdk.Error{Tag: sdk.TagUnsupported, Code: "not_declared", Field: "entries", Rule: "neither buckets nor counters"}
+// checkBucket refuses what belongs to a capability that is not declared.
+func checkBucket(bucket *storage.BucketKey) error {
+	if bucket != nil {
+		return &sdk.Error{Tag: sdk.TagUnsupported, Code: "not_declared", Field: "bucket", Rule: "a feature without buckets: this adapter has none"}
 	}
 	return nil
 }
@@ -201,12 +201,13 @@ func (n *known) read(k *keys, results []result) error {
 // recorder is the state of one call between the lock and the commit.
 type recorder struct {
 	*tx
-	req    *storage.RecordRequest
-	known  known
-	events []storage.Event
-	totals map[totalKey]*totalDelta
-	items  []newItem
-	res    storage.RecordResult
+	req     *storage.RecordRequest
+	known   known
+	events  []storage.Event
+	totals  map[totalKey]*totalDelta
+	counted map[totalKey]storage.Counter
+	items   []newItem
+	res     storage.RecordResult
 }
 
 type totalKey struct {
@@ -227,7 +228,7 @@ type totalDelta struct {
 
 func newRecorder(t *tx, req *storage.RecordRequest) *recorder {
 	return &recorder{
-		tx: t, req: req, known: newKnown(), totals: map[totalKey]*totalDelta{},
+		tx: t, req: req, known: newKnown(), totals: map[totalKey]*totalDelta{}, counted: map[totalKey]storage.Counter{},
 		res: storage.RecordResult{Units: make([]storage.UnitResult, len(req.Units))},
 	}
 }
@@ -337,6 +338,7 @@ func (r *recorder) insert(i int) error {
 		}
 		ev.Effect = ev.Quantity
 		out.Entries = append(out.Entries, r.event(ev, e.Signed, e.Items))
+		r.count(e.Counted, &ev)
 	}
 	if u.Receipt == nil {
 		return nil
@@ -383,6 +385,18 @@ func (r *recorder) event(ev storage.Event, signed bool, items []storage.NewItem)
 	return done
 }
 
+// count adds what an event of a counted period adds to its counter (Q21).
+func (r *recorder) count(counted bool, ev *storage.Event) {
+	if !counted {
+		return
+	}
+	k := totalKey{ev.Tenant, ev.Feature, ev.PeriodStart.UnixMicro()}
+	c := r.counted[k]
+	c.CounterKey = storage.CounterKey{Tenant: ev.Tenant, Feature: ev.Feature, PeriodStart: ev.PeriodStart}
+	c.PeriodEnd, c.Value = ev.PeriodEnd, c.Value.Add(ev.Effect)
+	r.counted[k] = c
+}
+
 const (
 	// A total is there before it is moved: the check of a row that an upsert
 	// proposes would see a negative step alone. Text is cast: MySQL adds it as
@@ -405,6 +419,9 @@ func (r *recorder) finish() error {
 		if err := r.room(); err != nil {
 			return err
 		}
+	}
+	if err := r.putCounters(slices.Collect(maps.Values(r.counted)), toAdd); err != nil {
+		return err
 	}
 	return r.insertItems()
 }

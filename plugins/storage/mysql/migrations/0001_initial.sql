@@ -115,16 +115,17 @@ CREATE TABLE IF NOT EXISTS fencepost_batches (
 ) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS fencepost_features (
-  feature   VARBINARY(512) NOT NULL PRIMARY KEY,
-  signed_usage BOOLEAN     NOT NULL,
-  revision  BIGINT         NOT NULL
+  feature      VARBINARY(512) NOT NULL PRIMARY KEY,
+  signed_usage BOOLEAN        NOT NULL,
+  buckets      MEDIUMBLOB     NULL,
+  revision     BIGINT         NOT NULL
 ) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS fencepost_mappings (
-  version    VARBINARY(255) NOT NULL PRIMARY KEY,
-  place      BIGINT         NOT NULL,
-  label      VARBINARY(1024) NOT NULL,
-  content    MEDIUMBLOB     NOT NULL
+  version VARBINARY(255)  NOT NULL PRIMARY KEY,
+  place   BIGINT          NOT NULL,
+  label   VARBINARY(1024) NOT NULL,
+  content MEDIUMBLOB      NOT NULL
 ) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS fencepost_routes (
@@ -192,6 +193,8 @@ CREATE TABLE IF NOT EXISTS fencepost_items (
   KEY depends_on (depends_on),
   KEY due (state, route, superseded_by, waits, next_attempt_at),
   KEY leases (state, route, lease_expires_at),
+  KEY serial (serial_key, state, lease_expires_at),
+  KEY counted (route, state, settled_at, superseded_by),
   KEY usage_at (route, usage_at),
   CHECK (attempts >= 0),
   CHECK (superseded_by = 0 AND subject = subject_key OR superseded_by <> 0 AND subject IS NULL)
