@@ -11,6 +11,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -262,6 +263,23 @@ func (a *Adapter) send(ctx context.Context, method wirev1.Method, request []byte
 		return nil, sdk.Unavailable(CodeUnreached, err)
 	}
 	return nil, sdk.Unavailable(CodeUnknownOutcome, err)
+}
+
+// beside is the error that the plugin has beside a result.
+func (a *Adapter) beside(problem json.RawMessage) error {
+	if problem == nil {
+		return nil
+	}
+	var p storagev1.Problem
+	err := json.Unmarshal(problem, &p)
+	if err == nil {
+		// Through the same door as every other error of a plugin.
+		var e *sdk.Error
+		if e, err = wirev1.DecodeError(wirev1.EncodeError(&sdk.Error{Tag: p.Tag, Code: p.Code, Field: p.Field, Rule: p.Rule, Hint: p.Hint})); err == nil {
+			return bounded(e)
+		}
+	}
+	return a.answered(storagev1.MethodMigrationStatus, err)
 }
 
 // answered is the error of an answer that no adapter may give. Whether the

@@ -200,6 +200,9 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 // MigrationStatus implements [storage.Migrator].
 func (a *Adapter) MigrationStatus(ctx context.Context) ([]storage.Migration, error) {
 	out, err := ask(ctx, a, struct{}{}, exchange[struct{}, storagev1.MigrationStatusAnswer]{storagev1.MethodMigrationStatus, storagev1.EncodeNothing, storagev1.DecodeMigrationStatusAnswer, checkMigrationStatus})
+	if err == nil {
+		err = a.beside(out.Problem)
+	}
 	return out.Result, err
 }
 

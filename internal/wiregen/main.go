@@ -79,7 +79,7 @@ func source(pkg, body string) ([]byte, error) {
 	b.WriteString(goHead + pkg + "\n\nimport (\n")
 	const sdk = "github.com/fencepost/fencepost/plugins/sdk/"
 	groups := [][][3]string{
-		{{"context.", "context"}, {"slices.", "slices"}, {"time.", "time"}},
+		{{"context.", "context"}, {"json.", "encoding/json"}, {"slices.", "slices"}, {"time.", "time"}},
 		{
 			{"decimal.", sdk + "decimal"},
 			{"storage.", sdk + "storage"},

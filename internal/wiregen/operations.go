@@ -90,6 +90,8 @@ func (c *contract) dispatcher() string {
 			switch {
 			case op.Answer == nil:
 				fmt.Fprintf(&b, "return struct{}{}, %s\n", call)
+			case op.Partial:
+				fmt.Fprintf(&b, "out, err := %s\nproblem, err := beside(len(out), err)\nreturn %s{Result: out, Problem: problem}, err\n", call, s.out)
 			case op.WrappedAnswer:
 				fmt.Fprintf(&b, "out, err := %s\nreturn %s{Result: out}, err\n", call, s.out)
 			default:
@@ -150,6 +152,8 @@ func (c *contract) remoteOperation(b *strings.Builder, i *iface, op *operation) 
 	switch {
 	case op.Answer == nil:
 		fmt.Fprintf(b, "_, err := %s\nreturn err\n", call)
+	case op.Partial:
+		fmt.Fprintf(b, "out, err := %s\nif err == nil {\nerr = a.beside(out.Problem)\n}\nreturn out.Result, err\n", call)
 	case op.WrappedAnswer:
 		fmt.Fprintf(b, "out, err := %s\nreturn out.Result, err\n", call)
 	default:

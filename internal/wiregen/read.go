@@ -38,8 +38,10 @@ type operation struct {
 	// Wrapped says that the request (or answer) was made for this operation
 	// of its parameters (or result).
 	WrappedRequest, WrappedAnswer bool
-	Result                        string // Go type of the result, empty for none
-	ResultField                   string
+	// Partial: the answer has the error beside the result.
+	Partial     bool
+	Result      string // Go type of the result, empty for none
+	ResultField string
 }
 
 type param struct{ Name, Type string }
@@ -272,6 +274,15 @@ func (c *contract) readOperation(in string, m *types.Func) (*operation, error) {
 	return op, c.readResult(op, results.At(0).Type())
 }
 
+// partial are the operations whose result counts beside an error, too.
+var partial = []string{"MigrationStatus"}
+
+// rawMessage is the type of a JSON document.
+func (c *contract) rawMessage() types.Type {
+	i := slices.IndexFunc(c.pkg.Imports(), func(p *types.Package) bool { return p.Path() == "encoding/json" })
+	return c.pkg.Imports()[i].Scope().Lookup("RawMessage").Type()
+}
+
 func (c *contract) readResult(op *operation, t types.Type) error {
 	op.Result = c.typeName(t)
 	made := &message{
@@ -287,6 +298,14 @@ func (c *contract) readResult(op *operation, t types.Type) error {
 		return nil
 	}
 	made.Fields = []*field{f}
+	if op.Partial = slices.Contains(partial, op.Name); op.Partial {
+		problem, err := c.readField(made.Name, "Problem", c.rawMessage())
+		if err != nil {
+			return err
+		}
+		made.Doc += " Problem is the error beside it, as a JSON object with its tag, code, field, rule and hint."
+		made.Fields = append(made.Fields, problem)
+	}
 	op.Answer, op.WrappedAnswer, op.ResultField = made, true, f.GoName
 	c.add(made)
 	return nil

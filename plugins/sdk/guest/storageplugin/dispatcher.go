@@ -15,6 +15,7 @@ package storageplugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -176,6 +177,19 @@ func perform[A, In, Out any](
 		return nil, sdk.Unavailable("answer_invalid", fmt.Errorf("encode the answer: %w", errors.New(err.Error())))
 	}
 	return answer, nil
+}
+
+// beside turns an error that comes with a result into a part of the answer: an
+// Error message alone would lose the result.
+func beside(results int, err error) (json.RawMessage, error) {
+	if err == nil || results == 0 {
+		return nil, err
+	}
+	e, ok := errors.AsType[*sdk.Error](err)
+	if !ok {
+		e = sdk.Unavailable("", err)
+	}
+	return json.Marshal(storagev1.Problem{Tag: e.Tag, Code: e.Code, Field: e.Field, Rule: e.Rule, Hint: e.Hint})
 }
 
 func unknown(method wirev1.Method) error {

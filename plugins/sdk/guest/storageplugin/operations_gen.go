@@ -125,7 +125,8 @@ func operation(ctx context.Context, a storage.Adapter, method wirev1.Method, req
 	case storagev1.MethodMigrationStatus:
 		return perform(a, request, storagev1.DecodeNothing, storagev1.EncodeMigrationStatusAnswer, func(a storage.Migrator, in struct{}) (storagev1.MigrationStatusAnswer, error) {
 			out, err := a.MigrationStatus(ctx)
-			return storagev1.MigrationStatusAnswer{Result: out}, err
+			problem, err := beside(len(out), err)
+			return storagev1.MigrationStatusAnswer{Result: out, Problem: problem}, err
 		})
 	case storagev1.MethodClaim:
 		return perform(a, request, storagev1.DecodeClaimRequest, storagev1.EncodeClaim, func(a storage.OutboxStore, in storage.ClaimRequest) (storage.Claim, error) {

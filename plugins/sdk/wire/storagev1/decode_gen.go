@@ -1615,6 +1615,8 @@ func decodeMigrationStatusAnswer(r *reader, v *MigrationStatusAnswer) {
 		switch r.field {
 		case 1:
 			decodeList(r, &v.Result, 1000, decodeMigration)
+		case 2:
+			v.Problem = r.json()
 		default:
 			r.skip()
 		}

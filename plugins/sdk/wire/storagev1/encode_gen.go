@@ -741,6 +741,7 @@ func encodeMigration(e *encoder, v *storage.Migration) {
 
 func encodeMigrationStatusAnswer(e *encoder, v *MigrationStatusAnswer) {
 	encodeList(e, 10, v.Result, encodeMigration)
+	e.blob(18, v.Problem)
 }
 
 func encodeNewItem(e *encoder, v *storage.NewItem) {

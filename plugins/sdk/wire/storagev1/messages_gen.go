@@ -3,6 +3,7 @@
 package storagev1
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -174,10 +175,11 @@ type MigrateAnswer struct {
 	Result []storage.Migration
 }
 
-// MigrationStatusAnswer holds the result of storage.Migrator.MigrationStatus.
+// MigrationStatusAnswer holds the result of storage.Migrator.MigrationStatus. Problem is the error beside it, as a JSON object with its tag, code, field, rule and hint.
 // Its zero value is valid to send.
 type MigrationStatusAnswer struct {
-	Result []storage.Migration
+	Result  []storage.Migration
+	Problem json.RawMessage
 }
 
 // PauseProjectionRequest holds the parameters of storage.ProjectionKeeper.PauseProjection.
