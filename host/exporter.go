@@ -15,7 +15,6 @@ import (
 
 	"github.com/fencepost/fencepost/engine/outbox"
 	"github.com/fencepost/fencepost/host/carrier"
-	"github.com/fencepost/fencepost/host/carrier/process"
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/grant"
@@ -26,92 +25,99 @@ import (
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
-// exporterRuntime is one configured exporter: its plugin, what the plugin may
-// reach, and how its answers become a report. It is an [outbox.Sender].
+// exporterRuntime is one configured exporter. Its plugin may be loaded anew while
+// it runs. It is an [outbox.Sender].
 type exporterRuntime struct {
 	settings config.Exporter
+	conf     exporter.Configuration
+	// field names the exporter in errors about the configuration.
+	field string
+	// manifest is what the engine goes by: that of the version that the host
+	// began with. No reload changes what it says, but for the [reloadable].
 	manifest exporter.Manifest
-	plugin   plugin
-	caller   carrier.Caller
-	// image is what processes of the plugin execute; nil without any.
-	image *process.Image
-	// grade is who vouches for what the plugin sent.
-	grade func() outbox.Grade
-	http  *egress.Client // nil: it does not ask for http
-	file  *journal.File  // nil: it does not ask for append
-	host  *Host
+	host     *Host
 	// messages is held while what one message says is stored.
 	messages sync.Mutex
+
+	// turn is held by a reload until the version before has ended.
+	turn chan struct{}
+	// ready is closed once there was a version that can be called.
+	ready     chan struct{}
+	readyOnce sync.Once
+
+	mu   sync.Mutex
+	now  *loaded
+	file *journal.File // nil: no version asked for append
+}
+
+func (h *Host) newExporter(e config.Exporter, field string) *exporterRuntime {
+	return &exporterRuntime{settings: e, field: field, host: h, turn: make(chan struct{}, 1), ready: make(chan struct{})}
 }
 
 // loadExporter opens the plugin of one exporter, checks it against its grants
-// and configures it.
+// and configures it. What an installed plugin says of itself is remembered by
+// its digest; then the rest of its opening, which takes seconds for a module
+// that is not in the cache, goes on behind the host's start.
 func (h *Host) loadExporter(ctx context.Context, e config.Exporter, field string) (*exporterRuntime, error) {
-	x := &exporterRuntime{settings: e, host: h}
-	var err error
-	if x.plugin, err = h.findPlugin(e, field); err != nil {
-		return nil, err
-	}
-	conf, err := configuration(e, field)
+	x := h.newExporter(e, field)
+	p, err := h.findPlugin(e, field)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.open(ctx, conf); err != nil {
-		_ = x.close(context.WithoutCancel(ctx))
-		return nil, fmt.Errorf("%s %s: %w", field, e.Name, err)
+	if x.conf, err = configuration(e, field); err != nil {
+		return nil, err
+	}
+	l := x.newLoaded(p)
+	behind, err := l.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", field, e.Name, errors.Join(err, l.close(context.WithoutCancel(ctx)), x.closeFile()))
+	}
+	x.now, x.manifest = l, l.manifest
+	switch {
+	case behind && h.cfg.WithoutDelivery:
+		l.settle(errNotCalled)
+	case behind:
+		h.loads.Go(func() { x.loadBehind(h.life, l) })
+	default:
+		x.isReady()
 	}
 	return x, nil
 }
+
+var errNotCalled = errors.New("this host delivers nothing")
+
+func (x *exporterRuntime) isReady() { x.readyOnce.Do(func() { close(x.ready) }) }
+
+// current is the version that is called now.
+func (x *exporterRuntime) current() *loaded {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.now
+}
+
+// hold is current, which is not closed before release is called.
+func (x *exporterRuntime) hold() (l *loaded, release func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l = x.now
+	l.users.Add(1)
+	return l, l.users.Done
+}
+
+// sends reports whether requests leave this host for the exporter.
+func (x *exporterRuntime) sends() bool { return x.current().http != nil }
 
 // capabilities are what a builtin exporter is granted: the operator who names
 // it grants what it needs and nothing else exists to grant.
 var exporterCapabilities = []capability.Name{capability.HTTPName, capability.LogName, capability.AppendName}
 
-func (x *exporterRuntime) open(ctx context.Context, conf exporter.Configuration) error {
-	configure := carrier.SetupCall{Method: uint32(wirev1.MethodConfigure), Request: wirev1.EncodeConfiguration(conf)}
-	if err := x.carry(ctx, []carrier.SetupCall{configure}); err != nil {
-		return err
-	}
-	x.plugin.bytes = nil // the carrier has them
-	return x.describe(ctx)
-}
-
-// describe reads the manifest, checks the grants and opens the way out.
-func (x *exporterRuntime) describe(ctx context.Context) error {
-	answer, err := x.call(ctx, wirev1.MethodDescribe, nil)
-	if err != nil {
-		return fmt.Errorf("describe: %w", err)
-	}
-	if x.manifest, err = wirev1.DecodeManifest(answer); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	x.manifest.Rate = smaller(x.manifest.Rate, x.settings.Rate)
-	x.manifest.Concurrency = smaller(x.manifest.Concurrency, x.settings.Concurrency)
-	if h := time.Duration(x.settings.Horizon); h > 0 && (x.manifest.IdentifierHorizon == 0 || h < x.manifest.IdentifierHorizon) {
-		x.manifest.IdentifierHorizon = h
-	}
-	if err := errors.Join(x.checkMapping(), x.checkWindows()); err != nil {
-		return err
-	}
-	if x.host.cfg.WithoutDelivery {
-		return nil // nothing will be sent, so neither secret nor certificate is needed
-	}
-	g, err := x.grant()
-	if err != nil {
-		return err
-	}
-	if err := grant.Check(x.manifest, g); err != nil {
-		return fmt.Errorf("grants: %w", err)
-	}
-	return x.openWays(ctx, g)
-}
-
 // checkMapping refuses a mapping without what the provider needs: a misspelt
 // key would quarantine everything that is recorded from then on.
-func (x *exporterRuntime) checkMapping() error {
-	for _, f := range slices.Sorted(maps.Keys(x.settings.Mapping.Features)) {
-		for _, key := range x.manifest.MappingKeys {
-			if x.settings.Mapping.Features[f][key] == "" {
+func (l *loaded) checkMapping() error {
+	features := l.of.settings.Mapping.Features
+	for _, f := range slices.Sorted(maps.Keys(features)) {
+		for _, key := range l.manifest.MappingKeys {
+			if features[f][key] == "" {
 				return sdk.Invalid("mapping.features."+f, "has the key "+key)
 			}
 		}
@@ -119,15 +125,16 @@ func (x *exporterRuntime) checkMapping() error {
 	return nil
 }
 
-func (x *exporterRuntime) openEgress(g grant.Grant) error {
+func (l *loaded) openEgress(g grant.Grant, follows *egress.Client) error {
+	x := l.of
 	cfg := egress.Config{
-		Plugin: x.settings.Name, Hosts: g.HostsFor(x.manifest), AllowPrivate: g.AllowPrivate,
-		Secrets: map[string]egress.InjectedSecret{}, Answers: x.manifest.Answers, Records: x.manifest.Records,
-		Rate: x.manifest.Rate, Concurrency: x.manifest.Concurrency, Logger: x.host.cfg.Logger, Now: x.host.cfg.Now,
-		Left:    outbox.LeaseLeft,
+		Plugin: x.settings.Name, Hosts: g.HostsFor(l.manifest), AllowPrivate: g.AllowPrivate,
+		Secrets: map[string]egress.InjectedSecret{}, Answers: l.manifest.Answers, Records: l.manifest.Records,
+		Rate: l.manifest.Rate, Concurrency: l.manifest.Concurrency, Logger: x.host.cfg.Logger, Now: x.host.cfg.Now,
+		Left: outbox.LeaseLeft, Follows: follows,
 		Observe: func(c exporter.HostClass) { x.host.metrics.Requested(x.settings.Name, string(c)) },
 	}
-	for _, s := range x.manifest.Secrets {
+	for _, s := range l.manifest.Secrets {
 		cfg.Secrets[s.Name] = egress.InjectedSecret{Scheme: s.Scheme, Header: s.Header, Prefix: s.Prefix, Value: g.Secrets[s.Name]}
 	}
 	var err error
@@ -136,23 +143,24 @@ func (x *exporterRuntime) openEgress(g grant.Grant) error {
 			return fmt.Errorf("ca_file: %w", err)
 		}
 	}
-	if x.http, err = egress.New(cfg); err != nil {
+	if l.http, err = egress.New(cfg); err != nil {
 		return fmt.Errorf("egress: %w", err)
 	}
 	return nil
 }
 
 // grant is what the configuration allows this exporter.
-func (x *exporterRuntime) grant() (grant.Grant, error) {
+func (l *loaded) grant() (grant.Grant, error) {
+	x, p := l.of, &l.plugin
 	g := grant.Grant{
-		Capabilities: x.plugin.capabilities, Hosts: x.plugin.hosts,
+		Capabilities: p.capabilities, Hosts: p.hosts,
 		Secrets: map[string]grant.Secret{}, CAFile: x.settings.CAFile, Mode: x.settings.Mode,
 	}
-	if x.plugin.builtin {
-		g.Hosts = x.manifest.Hosts
+	if p.builtin {
+		g.Hosts = l.manifest.Hosts
 	}
 	for name, ref := range x.settings.Secrets {
-		if !x.plugin.builtin && !slices.Contains(x.plugin.secrets, name) {
+		if !p.builtin && !slices.Contains(p.secrets, name) {
 			continue // not granted in plugins.lock
 		}
 		s, err := grant.ResolveSecret(ref, x.host.cfg.Getenv, os.ReadFile)
@@ -201,64 +209,33 @@ func smaller(a, b int) int {
 	return a
 }
 
-// send is the http capability of this plugin, over bytes.
-func (x *exporterRuntime) send(ctx context.Context, batch []byte) ([]byte, error) {
-	requests, err := wirev1.DecodeRequests(batch)
-	if err != nil {
-		return nil, fmt.Errorf("decode requests: %w", err)
-	}
-	if x.http == nil { // before Describe was answered nothing may be sent
-		return nil, errors.New("the http capability is not open yet")
-	}
-	// The requests end before the call does, so that the plugin can still read
-	// the answers that did come: a call that is cut answers for no item.
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-readingTime(deadline.Sub(x.host.cfg.Now()))))
-		defer cancel()
-	}
-	responses, err := x.http.Send(ctx, requests)
-	return wirev1.EncodeResponses(responses, err), nil
-}
-
 // readingTime is what a plugin gets of the time left to make outcomes of answers.
 func readingTime(left time.Duration) time.Duration { return min(max(left/8, 0), 5*time.Second) }
 
 // call performs one method of the plugin and counts it.
 func (x *exporterRuntime) call(ctx context.Context, method wirev1.Method, request []byte) ([]byte, error) {
-	start := x.host.cfg.Now()
-	answer, err := x.caller.Call(ctx, uint32(method), request)
-	outcome := "ok"
-	var fault *carrier.Fault
-	var refused *carrier.PluginError
-	switch {
-	case errors.As(err, &fault):
-		outcome = string(fault.Kind)
-	case errors.As(err, &refused):
-		outcome = "error"
-		if decoded, derr := wirev1.DecodeError(refused.Payload); derr == nil {
-			err = decoded
-		}
-	}
-	x.host.metrics.PluginCalled(x.settings.Name, outcome, x.host.cfg.Now().Sub(start))
-	return answer, err
+	l, release := x.hold()
+	defer release()
+	return l.call(ctx, method, request)
 }
 
 // Manifest is the plugin's, with the operator's smaller limits applied.
-func (x *exporterRuntime) Manifest() exporter.Manifest { return x.manifest }
+func (x *exporterRuntime) Manifest() exporter.Manifest { return x.current().manifest }
 
 // Send hands a batch to the plugin and reports what it said and what the host
-// saw on the wirev1.
+// saw on the wire.
 func (x *exporterRuntime) Send(ctx context.Context, items []outbox.SendItem, deadline time.Time) outbox.Report {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	l, release := x.hold() // one version for the whole batch
+	defer release()
 	d := exporter.Delivery{Deadline: deadline, Items: make([]exporter.Item, len(items))}
 	for i, it := range items {
 		d.Items[i] = it.Item
 	}
-	ctx, exchanges := x.witness(ctx, items)
-	answer, err := x.call(ctx, wirev1.MethodDeliver, wirev1.EncodeDelivery(d))
-	report := outbox.Report{Called: entered(err), Exchanges: exchanges(), Grade: x.grade(), Err: err}
+	ctx, exchanges := l.witness(ctx, items)
+	answer, err := l.call(ctx, wirev1.MethodDeliver, wirev1.EncodeDelivery(d))
+	report := outbox.Report{Called: entered(err), Exchanges: exchanges(), Grade: l.vouches(), Err: err}
 	if err != nil {
 		return report
 	}
@@ -274,20 +251,20 @@ func entered(err error) bool {
 	return true
 }
 
-// close ends the plugin and its connections.
+// close ends the plugin and what it was given.
 func (x *exporterRuntime) close(ctx context.Context) error {
-	var errs []error
-	if x.caller != nil {
-		errs = append(errs, x.caller.Close(ctx))
+	var err error
+	if l := x.current(); l != nil {
+		err = l.close(ctx)
 	}
-	if x.image != nil {
-		errs = append(errs, x.image.Close())
+	return errors.Join(err, x.closeFile())
+}
+
+func (x *exporterRuntime) closeFile() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.file == nil {
+		return nil
 	}
-	if x.http != nil {
-		errs = append(errs, x.http.Close())
-	}
-	if x.file != nil {
-		errs = append(errs, x.file.Close())
-	}
-	return errors.Join(errs...)
+	return x.file.Close()
 }

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,33 +14,43 @@ import (
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
-	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
 // asks reports whether the manifest names a capability.
-func (x *exporterRuntime) asks(name capability.Name) bool {
-	return slices.Contains(x.manifest.Capabilities, name)
+func (l *loaded) asks(name capability.Name) bool {
+	return slices.Contains(l.manifest.Capabilities, name)
 }
 
 // openWays opens the ways out that the manifest names.
-func (x *exporterRuntime) openWays(ctx context.Context, g grant.Grant) error {
-	if x.asks(capability.AppendName) {
-		if err := x.openJournal(ctx); err != nil {
+func (l *loaded) openWays(ctx context.Context, g grant.Grant) error {
+	if l.asks(capability.AppendName) {
+		var err error
+		if l.file, err = l.of.openJournal(ctx); err != nil {
 			return err
 		}
 	}
-	if x.asks(capability.HTTPName) {
-		return x.openEgress(g)
+	if l.asks(capability.HTTPName) {
+		var follows *egress.Client
+		if before := l.of.current(); before != nil {
+			follows = before.http
+		}
+		return l.openEgress(g, follows)
 	}
 	return nil
 }
 
-// openJournal opens the file that the operator named.
-func (x *exporterRuntime) openJournal(ctx context.Context) error {
+// openJournal opens the file that the operator named. All versions of the plugin
+// share it.
+func (x *exporterRuntime) openJournal(ctx context.Context) (*journal.File, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.file != nil {
+		return x.file, nil
+	}
 	if x.settings.File == "" {
 		e := sdk.Invalid("file", "the path of the file that this exporter appends to")
 		e.Hint = "add file: ./usage.ndjson to the exporter"
-		return e
+		return nil, e
 	}
 	// Another process may be writing; longer than this something is stuck.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -52,44 +61,31 @@ func (x *exporterRuntime) openJournal(ctx context.Context) error {
 		Observe: func(c exporter.HostClass) { x.host.metrics.Requested(x.settings.Name, string(c)) },
 	})
 	if err != nil {
-		return fmt.Errorf("file: %w", err)
+		return nil, fmt.Errorf("file: %w", err)
 	}
-	return nil
-}
-
-// append is the append capability of this plugin, over bytes.
-func (x *exporterRuntime) append(ctx context.Context, batch []byte) ([]byte, error) {
-	records, err := wirev1.DecodeRecords(batch)
-	if err != nil {
-		return nil, fmt.Errorf("decode records: %w", err)
-	}
-	if x.file == nil { // before Describe was answered nothing may be written
-		return nil, errors.New("the append capability is not open")
-	}
-	appended, err := x.file.Append(ctx, records)
-	return wirev1.EncodeAppended(appended, err), nil
+	return x.file, nil
 }
 
 // witness begins to note what leaves the host for items, whichever way, and
 // returns the context to call the plugin in and what is to be asked afterwards.
-func (x *exporterRuntime) witness(ctx context.Context, items []outbox.SendItem) (context.Context, func() map[string][]exporter.Exchange) {
+func (l *loaded) witness(ctx context.Context, items []outbox.SendItem) (context.Context, func() map[string][]exporter.Exchange) {
 	var sent *egress.Call
 	var written *journal.Call
-	if x.http != nil {
+	if l.http != nil {
 		covered := make([]egress.CallItem, len(items))
 		for i, it := range items {
 			covered[i] = egress.CallItem{
-				ID: it.ID, Identifier: it.Covers, SerialKey: it.SerialKey, Key: egress.KeyOf(x.manifest.Records, it.Item),
+				ID: it.ID, Identifier: it.Covers, SerialKey: it.SerialKey, Key: egress.KeyOf(l.manifest.Records, it.Item),
 			}
 		}
-		ctx, sent = x.http.Begin(ctx, covered)
+		ctx, sent = l.http.Begin(ctx, covered)
 	}
-	if x.file != nil {
+	if l.file != nil {
 		lines := make([]journal.Item, len(items))
 		for i, it := range items {
 			lines[i] = journal.Item{ID: it.ID, Identifier: it.Identifier, Again: it.Attempt > 1}
 		}
-		ctx, written = x.file.Begin(ctx, lines)
+		ctx, written = l.file.Begin(ctx, lines)
 	}
 	return ctx, func() map[string][]exporter.Exchange {
 		out := map[string][]exporter.Exchange{}
@@ -107,16 +103,17 @@ func (x *exporterRuntime) witness(ctx context.Context, items []outbox.SendItem) 
 
 // checkWindows refuses features whose usage is events for an exporter that takes
 // windows of counters only.
-func (x *exporterRuntime) checkWindows() error {
-	if x.manifest.Every == 0 {
+func (l *loaded) checkWindows() error {
+	x := l.of
+	if l.manifest.Every == 0 {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.settings.Mapping.Features)) {
 		if !x.host.cfg.Settings.Features[name].Buffered() {
 			return &sdk.Error{
 				Tag: sdk.TagUnsupported, Code: "windows_only", Field: "mapping.features." + name,
-				Rule: "a feature with source: buffered; " + x.manifest.Name + " takes one value for each customer and feature every " +
-					x.manifest.Every.String() + ", which single events cannot be",
+				Rule: "a feature with source: buffered; " + l.manifest.Name + " takes one value for each customer and feature every " +
+					l.manifest.Every.String() + ", which single events cannot be",
 				Hint: "set features." + name + ".source to buffered, or take the feature out of this exporter's mapping",
 			}
 		}

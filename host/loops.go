@@ -28,6 +28,11 @@ func (h *Host) start(ctx context.Context) error {
 			return fmt.Errorf("exporter %s: %w", x.settings.Name, err)
 		}
 		h.loops.Go(func() {
+			select { // until then everything waits where it is
+			case <-x.ready:
+			case <-ctx.Done():
+				return
+			}
 			if err := d.Run(ctx); err != nil {
 				h.cfg.Logger.ErrorContext(ctx, "deliverer ended", "exporter", x.settings.Name, "error", err)
 			}

@@ -1,33 +1,30 @@
 package host
 
 import (
-	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/fencepost/fencepost/engine/outbox"
-	"github.com/fencepost/fencepost/host/carrier"
-	"github.com/fencepost/fencepost/host/carrier/linked"
-	"github.com/fencepost/fencepost/host/carrier/process"
-	"github.com/fencepost/fencepost/host/carrier/wasm"
-	"github.com/fencepost/fencepost/host/carrier/worker"
 	"github.com/fencepost/fencepost/host/config"
-	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/grant"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
-	"github.com/fencepost/fencepost/plugins/sdk/guest"
 )
 
 // plugin is a plugin that may be run: what it is was checked, and nothing of it
 // has run. One of link and bytes is set.
 type plugin struct {
+	// name is that in plugins.lock, or what follows "builtin:".
+	name    string
 	version string
-	link    exporter.New
+	// sha256 is the digest of bytes in hex; empty for what is linked in.
+	sha256 string
+	link   exporter.New
 	// bytes are a module or a program: what is run is made of them, not of a
 	// file.
 	bytes     []byte
@@ -66,11 +63,15 @@ func (h *Host) findPlugin(e config.Exporter, field string) (plugin, error) {
 	if err != nil {
 		return p, fmt.Errorf("%s: %w", field, err)
 	}
+	if p.link == nil {
+		sum := sha256.Sum256(p.bytes)
+		p.sha256 = hex.EncodeToString(sum[:])
+	}
 	return p, p.isolate(grant.Isolation(e.Isolation), field+".isolation")
 }
 
 func (h *Host) builtin(name, field string) (plugin, error) {
-	p := plugin{version: h.cfg.Version, capabilities: exporterCapabilities, builtin: true, isolation: linkedIn}
+	p := plugin{name: name, version: h.cfg.Version, capabilities: exporterCapabilities, builtin: true, isolation: linkedIn}
 	if p.link = h.cfg.Builtins.Linked[name]; p.link != nil {
 		return p, nil
 	}
@@ -119,7 +120,7 @@ func (h *Host) installed(name string) (plugin, error) {
 		return plugin{}, sdk.Invalid("plugin "+opened.Name, "an exporter, not a plugin of kind "+string(opened.Kind))
 	}
 	return plugin{
-		version: opened.Version, bytes: opened.Bytes, isolation: opened.Isolation,
+		name: opened.Name, version: opened.Version, bytes: opened.Bytes, isolation: opened.Isolation,
 		capabilities: opened.Capabilities, hosts: opened.Hosts, secrets: opened.Secrets, network: opened.Network,
 	}, nil
 }
@@ -148,94 +149,5 @@ func (p *plugin) isolate(wanted grant.Isolation, field string) error {
 		return sdk.Invalid(field, "inproc or worker for a module")
 	default:
 		return sdk.Invalid(field, "process for a program")
-	}
-}
-
-// carry puts the plugin on the carrier of its isolation, under supervision.
-func (x *exporterRuntime) carry(ctx context.Context, setup []carrier.SetupCall) error {
-	caller, err := x.carrierOf(ctx, x.plugin, setup)
-	if err != nil {
-		return fmt.Errorf("load plugin: %w", err)
-	}
-	x.caller = carrier.Supervise(x.settings.Name, caller, carrier.Supervision{
-		Elapsed: egress.Elapsed, Uniform: uniform, Logger: x.host.cfg.Logger,
-		Parked: func(parked bool) { x.host.pluginParked(x.settings.Name, parked) },
-	})
-	return nil
-}
-
-func (x *exporterRuntime) carrierOf(ctx context.Context, p plugin, setup []carrier.SetupCall) (carrier.Caller, error) {
-	acts := carrier.Host{HTTPSend: x.send, AppendSend: x.append, Now: x.host.cfg.Now}
-	name, logger := x.settings.Name, x.host.cfg.Logger
-	started := func() { x.host.metrics.PluginStarted(name) }
-	x.grade = func() outbox.Grade { return outbox.GradeHost }
-	switch p.isolation {
-	case linkedIn:
-		x.grade = func() outbox.Grade { return outbox.GradePlugin } // nothing keeps it from the network (Q9)
-		return linked.Open(linked.Config{
-			Name: name, New: func(h capability.Host) linked.Callee { return guest.NewDispatcher(p.link, h) },
-			Granted: p.capabilities, Host: acts, Setup: setup, Logger: logger,
-		})
-	case grant.InProcess:
-		return wasm.Open(ctx, wasm.Config{
-			Name: name, Version: p.version, Module: p.bytes, Declared: p.capabilities, Granted: p.capabilities,
-			Host: acts, Setup: setup,
-			// Go programs link file functions that they never call; they get
-			// ones that always fail.
-			InertFiles: true, CacheDir: x.host.cacheDir(), Logger: logger,
-		})
-	case grant.Worker:
-		if len(x.host.cfg.Worker) == 0 {
-			return nil, &sdk.Error{
-				Tag: sdk.TagUnsupported, Code: "no_worker", Field: "isolation",
-				Rule: "inproc in a program that has no worker", Hint: "host.Config.Worker names arguments at which the program calls worker.Serve",
-			}
-		}
-		image, err := process.Self()
-		if err != nil {
-			return nil, err
-		}
-		x.image = image
-		return worker.Open(worker.Config{
-			Name: name, Version: p.version, Image: image, Args: x.host.cfg.Worker, Module: p.bytes,
-			Declared: p.capabilities, Granted: p.capabilities, InertFiles: true, Host: acts, Setup: setup,
-			Memory: int64(x.host.cfg.Settings.Plugins.Memory), CacheDir: x.host.cacheDir(), Started: started, Logger: logger,
-		})
-	case grant.Process:
-		image, err := process.NewImage(name, p.bytes)
-		if err != nil {
-			return nil, err
-		}
-		x.image = image
-		native, err := process.Open(process.Config{
-			Name: name, Version: p.version, Image: image, Granted: p.capabilities, Host: acts, Setup: setup,
-			Sandbox: process.Sandbox{Network: p.network}, Limits: process.Limits{Memory: int64(x.host.cfg.Settings.Plugins.Memory)},
-			Started: started, Logger: logger,
-		})
-		if err != nil {
-			return nil, err
-		}
-		// The host vouches for what was sent only if there is no other way out.
-		x.grade = func() outbox.Grade {
-			if native.Isolation().Network {
-				return outbox.GradeHost
-			}
-			return outbox.GradePlugin
-		}
-		return native, nil
-	}
-	return nil, sdk.Invalid("isolation", "inproc, worker or process")
-}
-
-// pluginParked notes that a plugin is not called for now, or is again.
-func (h *Host) pluginParked(name string, parked bool) {
-	h.metrics.PluginParked(name, parked)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.parked == nil {
-		h.parked = map[string]bool{}
-	}
-	if h.parked[name] = parked; !parked {
-		delete(h.parked, name)
 	}
 }

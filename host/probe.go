@@ -13,7 +13,7 @@ import (
 // and the places in flight of the deliveries. It fails with tag unsupported if
 // the exporter cannot be asked, or nothing is sent from this host.
 func (x *exporterRuntime) Probe(ctx context.Context, p exporter.Probe) ([]exporter.ProbeAnswer, error) {
-	if !x.manifest.ReadBack.Sums || x.http == nil {
+	if !x.manifest.ReadBack.Sums || !x.sends() {
 		return nil, &sdk.Error{
 			Tag: sdk.TagUnsupported, Code: "no_read_back", Field: "exporter",
 			Rule: "an exporter that can be asked for sums, on a host that delivers",

@@ -145,7 +145,7 @@ func (h *Host) reconcile(ctx context.Context) {
 		now := h.cfg.Now()
 		whole := all.IsZero() || now.Sub(all) >= reconcileAllEvery
 		for _, x := range h.exporters {
-			if !x.manifest.ReadBack.Sums || x.http == nil {
+			if !x.manifest.ReadBack.Sums || !x.sends() {
 				continue
 			}
 			differing := h.compareDays(ctx, x, x.comparisons(now, whole))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
+	"github.com/fencepost/fencepost/host/carrier"
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/telemetry"
@@ -104,6 +105,14 @@ func (r *reconciling) alone() *Host {
 	return h
 }
 
+// calling is the exporter with a plugin that may send.
+func (x *exporterRuntime) calling(books carrier.Caller) *exporterRuntime {
+	x.now = x.newLoaded(plugin{})
+	x.now.caller, x.now.http = books, &egress.Client{}
+	x.now.settle(nil)
+	return x
+}
+
 // host is one host as far as its reconciler goes.
 func (r *reconciling) host(owner string) *Host {
 	r.t.Helper()
@@ -121,9 +130,9 @@ func (r *reconciling) host(owner string) *Host {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(h.engine.Close)
-	h.exporters = []*exporterRuntime{{
-		settings: config.Exporter{Name: "stripe", Account: "acct_1", Mode: "test"}, manifest: lagging, caller: r.books, http: &egress.Client{}, host: h,
-	}}
+	x := h.newExporter(config.Exporter{Name: "stripe", Account: "acct_1", Mode: "test"}, "")
+	x.manifest = lagging
+	h.exporters = []*exporterRuntime{x.calling(r.books)}
 	began := time.Now()
 	h.presence = &presence{
 		store: r.store, items: r.store, owner: owner, boot: "boot-" + owner, clock: func() time.Duration { return time.Since(began) + time.Hour },
@@ -381,9 +390,8 @@ func TestReconcilerAsksOnlyWhoAnswers(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *reconciling) {
 		h := r.alone()
-		h.exporters[0].http = nil
-		silent := &exporterRuntime{settings: config.Exporter{Name: "other"}, caller: r.books, http: &egress.Client{}, host: h}
-		h.exporters = append(h.exporters, silent)
+		h.exporters[0].now.http = nil
+		h.exporters = append(h.exporters, h.newExporter(config.Exporter{Name: "other"}, "").calling(r.books))
 		stop := r.runs(h)
 		time.Sleep(25 * time.Hour)
 		stop()

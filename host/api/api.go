@@ -30,6 +30,8 @@ type Config struct {
 	Reconciler Reconciler
 	// Replays runs replays. Nil: they are refused as unsupported.
 	Replays Replayer
+	// Plugins are those that the host runs. Nil: they are refused as unsupported.
+	Plugins Plugins
 	// Webhooks takes messages of providers. Nil: they are refused as unsupported.
 	Webhooks WebhookReceiver
 	// Degraded lists what is wrong without keeping Record from working.
@@ -107,6 +109,8 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /v1/routes", s.listRoutes)
 	mux.HandleFunc("POST /v1/routes/rename", s.renameRoute)
 	mux.HandleFunc("POST /v1/routes/retire", s.retireRoute)
+	mux.HandleFunc("GET /v1/plugins", s.listPlugins)
+	mux.HandleFunc("POST /v1/plugins/reload", s.reloadPlugins)
 	mux.HandleFunc("POST /v1/webhooks/{exporter}", s.postWebhook)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})

@@ -30,6 +30,18 @@ type Caller interface {
 	Close(ctx context.Context) error
 }
 
+// Usage is what a plugin takes of the machine.
+type Usage struct {
+	// Instances or processes that exist.
+	Instances int
+	// MemoryBytes is what they have together, as of their last call where it
+	// cannot be asked for at any time. Zero where nobody knows.
+	MemoryBytes uint64
+}
+
+// Measured is a Caller that knows what its plugin takes. Usage does not block.
+type Measured interface{ Usage() Usage }
+
 // PluginError is a plugin's own Error message. The call reached the plugin and
 // the plugin decided; it is not a fault of the plugin.
 type PluginError struct {

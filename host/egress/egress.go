@@ -100,6 +100,10 @@ type Config struct {
 	// Observe is told the class of every request, once; nil: nobody. It is
 	// called from several goroutines.
 	Observe func(exporter.HostClass)
+	// Follows is the client whose place this one takes while that one ends what
+	// it has begun: the two share the rate and the order of keys, and requests
+	// in flight if their number is the same. nil: none.
+	Follows *Client
 }
 
 // InjectedSecret is added to a request as "Header: Prefix Value", or signs it as
@@ -136,7 +140,7 @@ type Client struct {
 	transport *http.Transport
 	bucket    *rate.Limiter
 	slots     chan struct{}
-	keys      keyQueues
+	keys      *keyQueues
 	counts    counters
 
 	ctx    context.Context // ends with Close
@@ -177,11 +181,27 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Rate > 0 {
 		limit, burst = rate.Limit(cfg.Rate), max(1, cfg.Rate/10)
 	}
-	c.bucket = rate.NewLimiter(limit, burst)
+	c.bucket, c.keys = rate.NewLimiter(limit, burst), &keyQueues{}
 	c.slots = make(chan struct{}, c.cfg.Concurrency)
+	c.follow(cfg.Follows, limit, burst)
+	c.cfg.Follows = nil // or every client of before would be kept
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.transport = c.newTransport()
 	return c, nil
+}
+
+// follow takes from another client what limits the destination and not the
+// client.
+func (c *Client) follow(other *Client, limit rate.Limit, burst int) {
+	if other == nil {
+		return
+	}
+	c.keys, c.bucket = other.keys, other.bucket
+	c.bucket.SetLimit(limit)
+	c.bucket.SetBurst(burst)
+	if cap(other.slots) == cap(c.slots) {
+		c.slots = other.slots
+	}
 }
 
 func withDefaults(cfg Config) Config {

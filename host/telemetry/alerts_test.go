@@ -48,7 +48,10 @@ func TestEachAlertFires(t *testing.T) {
 			m.SetDegraded([]string{"restore_pending"}, func() []string { return []string{"restore_pending"} })
 		},
 		"FencepostStaleWorkers": func(m *telemetry.Metrics, _ *storage.OutboxStats) { m.Stale("stripe", 1) },
-		"FencepostPluginLies":   func(m *telemetry.Metrics, _ *storage.OutboxStats) { m.Lied("stripe", 1) },
+		"FencepostPluginParked": func(m *telemetry.Metrics, _ *storage.OutboxStats) {
+			m.SetPlugins(func() []telemetry.PluginSeries { return []telemetry.PluginSeries{{Plugin: "stripe", Parked: true}} })
+		},
+		"FencepostPluginLies": func(m *telemetry.Metrics, _ *storage.OutboxStats) { m.Lied("stripe", 1) },
 	}
 	for _, name := range append(alertNames(t), "") {
 		condition := conditions[name]
@@ -104,6 +107,7 @@ func fire(t *testing.T, promtool, name string, condition func(*telemetry.Metrics
 	healthy := storage.OutboxStats{Counts: []storage.ItemCount{{Exporter: "stripe", State: storage.Accepted, Items: 9}}, OldestPending: 5e9}
 	m.Reconciled("stripe", 0, 0)
 	m.SetDegraded([]string{"restore_pending"}, func() []string { return nil })
+	m.SetPlugins(func() []telemetry.PluginSeries { return []telemetry.PluginSeries{{Plugin: "stripe", Instances: 1}} })
 	if condition != nil {
 		condition(m, &healthy)
 	}

@@ -4,6 +4,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -33,7 +34,7 @@ type Metrics struct {
 	pluginCalls    metric.Int64Counter
 	pluginDuration metric.Float64Histogram
 	pluginStarts   metric.Int64Counter
-	pluginParked   metric.Int64UpDownCounter
+	pluginEnded    metric.Int64Counter
 	egress         metric.Int64Counter
 	lied           metric.Int64Counter
 	paused         metric.Float64Counter
@@ -44,6 +45,7 @@ type Metrics struct {
 	reconciled map[string]reconciled
 	known      []string
 	degraded   func() []string
+	plugins    func() []PluginSeries
 }
 
 // secondsBuckets reach from a transaction on a fast disk to a lease.
@@ -95,20 +97,17 @@ func (m *Metrics) instruments(mt metric.Meter) error {
 	m.pluginCalls = counter("fencepost.plugin.calls", "Calls into plugins by outcome.")
 	m.pluginDuration = seconds("fencepost.plugin.duration", "Time of one call into a plugin.")
 	m.pluginStarts = counter("fencepost.plugin.starts", "Processes started for plugins.")
+	m.pluginEnded = counter("fencepost.plugin.ended", "Instances and processes of plugins ended for what they did in a call.")
 	m.egress = counter("fencepost.egress.requests", "Requests sent for plugins by what the host saw.")
 	m.lied = counter("fencepost.plugin.lied", "Outcomes that the host's own evidence excluded.")
 	if err != nil {
-		return fmt.Errorf("instruments: %w", err)
-	}
-	if m.pluginParked, err = mt.Int64UpDownCounter("fencepost.plugin.parked",
-		metric.WithDescription("1 while a plugin is not called because it failed again and again.")); err != nil {
 		return fmt.Errorf("instruments: %w", err)
 	}
 	if m.paused, err = mt.Float64Counter("fencepost.outbox.paused", metric.WithUnit("s"),
 		metric.WithDescription("Time for which nothing was claimed for a destination, by reason.")); err != nil {
 		return fmt.Errorf("instruments: %w", err)
 	}
-	return m.gauges(mt)
+	return errors.Join(m.gauges(mt), m.pluginGauges(mt))
 }
 
 // Handler serves the Prometheus page.
@@ -183,16 +182,13 @@ func (m *Metrics) PluginStarted(plugin string) {
 	m.pluginStarts.Add(context.Background(), 1, metric.WithAttributes(attribute.String("plugin", plugin)))
 }
 
-// PluginParked notes that a plugin is parked, or no longer.
-func (m *Metrics) PluginParked(plugin string, parked bool) {
+// PluginEnded counts an instance or a process of a plugin that was ended for
+// what it did in a call: the kind of fault.
+func (m *Metrics) PluginEnded(plugin, reason string) {
 	if m == nil {
 		return
 	}
-	change := int64(-1)
-	if parked {
-		change = 1
-	}
-	m.pluginParked.Add(context.Background(), change, metric.WithAttributes(attribute.String("plugin", plugin)))
+	m.pluginEnded.Add(context.Background(), 1, metric.WithAttributes(attribute.String("plugin", plugin), attribute.String("reason", reason)))
 }
 
 // Requested counts one request sent for a plugin.

@@ -65,6 +65,10 @@ func TestNamesAndValues(t *testing.T) {
 	m.Delivered("stripe", storage.Accepted, time.Second)
 	m.Stale("stripe", 2)
 	m.PluginCalled("stripe", "ok", time.Millisecond)
+	m.PluginEnded("stripe", "deadline")
+	m.SetPlugins(func() []telemetry.PluginSeries {
+		return []telemetry.PluginSeries{{Plugin: "stripe", Version: "1.2.3", SHA256: "ab", Isolation: "worker", Parked: true, Instances: 2, MemoryBytes: 4096}}
+	})
 	m.Requested("stripe", "success")
 	m.Lied("stripe", 1)
 	m.Paused("stripe", "rate_limit", 1500*time.Millisecond)
@@ -74,20 +78,25 @@ func TestNamesAndValues(t *testing.T) {
 	})
 	got := page(t, m)
 	for series, want := range map[string]string{
-		`fencepost_record_events_total{outcome="inserted"}`:                                   "5",
-		`fencepost_record_duration_seconds_count`:                                             "1",
-		`fencepost_record_duration_seconds_sum`:                                               "0.002",
-		`fencepost_outbox_deliver_duration_seconds_count{exporter="stripe",state="accepted"}`: "1",
-		`fencepost_outbox_stale_worker_total{exporter="stripe"}`:                              "2",
-		`fencepost_plugin_calls_total{outcome="ok",plugin="stripe"}`:                          "1",
-		`fencepost_plugin_duration_seconds_sum{plugin="stripe"}`:                              "0.001",
-		`fencepost_egress_requests_total{class="success",plugin="stripe"}`:                    "1",
-		`fencepost_plugin_lied_total{plugin="stripe"}`:                                        "1",
-		`fencepost_outbox_paused_seconds_total{exporter="stripe",reason="rate_limit"}`:        "1.5",
-		`fencepost_outbox_oldest_pending_age_seconds`:                                         "90",
-		`fencepost_outbox_items{exporter="stripe",open="true",state="quarantined"}`:           "3",
-		`fencepost_outbox_items{exporter="stripe",open="false",state="quarantined"}`:          "2",
-		`fencepost_outbox_items{exporter="old",open="true",state="pending"}`:                  "1",
+		`fencepost_record_events_total{outcome="inserted"}`:                                     "5",
+		`fencepost_record_duration_seconds_count`:                                               "1",
+		`fencepost_record_duration_seconds_sum`:                                                 "0.002",
+		`fencepost_outbox_deliver_duration_seconds_count{exporter="stripe",state="accepted"}`:   "1",
+		`fencepost_outbox_stale_worker_total{exporter="stripe"}`:                                "2",
+		`fencepost_plugin_calls_total{outcome="ok",plugin="stripe"}`:                            "1",
+		`fencepost_plugin_duration_seconds_sum{plugin="stripe"}`:                                "0.001",
+		`fencepost_plugin_ended_total{plugin="stripe",reason="deadline"}`:                       "1",
+		`fencepost_plugin_parked{plugin="stripe"}`:                                              "1",
+		`fencepost_plugin_instances{plugin="stripe"}`:                                           "2",
+		`fencepost_plugin_memory_bytes{plugin="stripe"}`:                                        "4096",
+		`fencepost_plugin_info{isolation="worker",plugin="stripe",sha256="ab",version="1.2.3"}`: "1",
+		`fencepost_egress_requests_total{class="success",plugin="stripe"}`:                      "1",
+		`fencepost_plugin_lied_total{plugin="stripe"}`:                                          "1",
+		`fencepost_outbox_paused_seconds_total{exporter="stripe",reason="rate_limit"}`:          "1.5",
+		`fencepost_outbox_oldest_pending_age_seconds`:                                           "90",
+		`fencepost_outbox_items{exporter="stripe",open="true",state="quarantined"}`:             "3",
+		`fencepost_outbox_items{exporter="stripe",open="false",state="quarantined"}`:            "2",
+		`fencepost_outbox_items{exporter="old",open="true",state="pending"}`:                    "1",
 		// A state without items is a zero, else an alert on it never resolves.
 		`fencepost_outbox_items{exporter="stripe",open="true",state="uncertain"}`: "0",
 		`fencepost_outbox_items{exporter="stripe",open="true",state="pending"}`:   "0",
@@ -128,6 +137,8 @@ func TestInstances(t *testing.T) {
 	none.Delivered("a", storage.Accepted, 1)
 	none.Stale("a", 1)
 	none.PluginCalled("a", "b", 1)
+	none.PluginEnded("a", "b")
+	none.SetPlugins(nil)
 	none.Requested("a", "b")
 	none.Lied("a", 1)
 	none.Paused("a", "b", 1)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,8 @@ type child struct {
 	runner *runner
 	conn   *grpc.ClientConn
 	ready  bool // set up
+	// ended is told of its end, perhaps more than once.
+	ended func()
 }
 
 // startChild starts a process and shakes hands with it. It takes as long as the
@@ -55,11 +58,13 @@ func (p *Process) startChild() (*child, *carrier.Fault) {
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: p.sockets.dir},
 	}
 	c := &child{cfg: &p.cfg, asks: p.asks, runner: r}
+	c.ended = func() { p.died(c) }
 	addr, err := plugin.NewClient(cfg).Start()
 	if err == nil {
 		err = c.connect(addr, cfg)
 	}
 	if err == nil {
+		p.born(c)
 		p.cfg.Started()
 		p.isolation.Store(&r.isolation)
 		return c, nil
@@ -209,6 +214,21 @@ func (c *child) end() {
 		_ = c.conn.Close()
 	}
 	_ = os.RemoveAll(c.runner.dir)
+	c.ended()
+}
+
+// memory is what the process has in memory now, in bytes; zero: unknown.
+func (c *child) memory() uint64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", c.runner.pid))
+	if err != nil {
+		return 0 // it has ended
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseUint(fields[1], 10, 64)
+	return pages * uint64(os.Getpagesize())
 }
 
 const (

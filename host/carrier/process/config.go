@@ -79,6 +79,9 @@ type Limits struct {
 	StartTimeout time.Duration
 	// Memory is what a process may have for data, in bytes. Default 2 GiB.
 	Memory int64
+	// HighWater: a process that has more in memory after a call is replaced.
+	// Default three quarters of Memory.
+	HighWater int64
 	// OpenFiles is how many descriptors it may have. Default 256.
 	OpenFiles int64
 	// Tasks is how many processes and threads its user may have beyond those
@@ -111,6 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.Limits.CallTimeout, 2*time.Minute)
 	orDefault(&c.Limits.StartTimeout, 15*time.Second)
 	unlessSet(&c.Limits.Memory, 2<<30)
+	unlessSet(&c.Limits.HighWater, max(c.Limits.Memory, 0)/4*3)
 	unlessSet(&c.Limits.OpenFiles, 256)
 	unlessSet(&c.Limits.Tasks, 256)
 	return c, nil

@@ -36,6 +36,7 @@ type Process struct {
 
 	mu     sync.Mutex
 	idle   []*child
+	alive  map[*child]struct{} // idle or not
 	closed bool
 }
 
@@ -50,7 +51,7 @@ func Open(cfg Config) (*Process, error) {
 	}
 	p := &Process{
 		cfg: cfg, lines: newLineLog(cfg.Logger, cfg.Host.Now), uid: uint32(max(os.Geteuid(), 0)),
-		tokens: make(chan struct{}, cfg.Limits.MaxInstances), closing: make(chan struct{}),
+		tokens: make(chan struct{}, cfg.Limits.MaxInstances), closing: make(chan struct{}), alive: map[*child]struct{}{},
 	}
 	if p.uid == 0 && !cfg.Sandbox.Files {
 		p.uid = nobody
@@ -194,6 +195,13 @@ func (p *Process) perform(ctx context.Context, c *child, call carrier.SetupCall)
 	if err = p.settle(ctx, c, err, entered); err != nil {
 		return nil, err
 	}
+	if most := p.cfg.Limits.HighWater; most > 0 && c.memory() > uint64(most) {
+		// What a process has taken it seldom gives back.
+		p.stats.recycled.Add(1)
+		p.drop(c)
+		<-p.tokens
+		return answer, nil
+	}
 	p.giveBack(c)
 	return answer, nil
 }
@@ -316,8 +324,9 @@ func (p *Process) Close(ctx context.Context) error {
 type Stats struct {
 	// Calls reached a process; Faults are calls and starts that broke off.
 	Calls, Faults uint64
-	// Started counts processes.
-	Started uint64
+	// Started counts processes, Recycled those of them that were replaced for
+	// their memory.
+	Started, Recycled uint64
 	// LinesDropped counts lines of the plugin that a limit kept from the log.
 	LinesDropped uint64
 	// Running are the processes of now.
@@ -325,9 +334,25 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, faults, started atomic.Uint64
-	running                atomic.Int64
+	calls, faults, started, recycled atomic.Uint64
+	running                          atomic.Int64
 }
+
+// Usage implements [carrier.Measured].
+func (p *Process) Usage() carrier.Usage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var u carrier.Usage
+	for c := range p.alive {
+		u.Instances++
+		u.MemoryBytes += c.memory()
+	}
+	return u
+}
+
+// born and died keep the list of processes that exist.
+func (p *Process) born(c *child) { p.mu.Lock(); defer p.mu.Unlock(); p.alive[c] = struct{}{} }
+func (p *Process) died(c *child) { p.mu.Lock(); defer p.mu.Unlock(); delete(p.alive, c) }
 
 func (p *Process) count(err error) error {
 	if _, broke := errors.AsType[*carrier.Fault](err); broke {
@@ -339,7 +364,7 @@ func (p *Process) count(err error) error {
 // Stats returns the counters. They are not one snapshot.
 func (p *Process) Stats() Stats {
 	return Stats{
-		Calls: p.stats.calls.Load(), Faults: p.stats.faults.Load(), Started: p.stats.started.Load(),
+		Calls: p.stats.calls.Load(), Faults: p.stats.faults.Load(), Started: p.stats.started.Load(), Recycled: p.stats.recycled.Load(),
 		LinesDropped: p.lines.dropped.Load(), Running: int(p.stats.running.Load()),
 	}
 }

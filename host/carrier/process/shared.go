@@ -62,6 +62,9 @@ func (s *Shared) Isolation() Isolation { return s.process.Isolation() }
 // Stats returns the counters. They are not one snapshot.
 func (s *Shared) Stats() Stats { return s.process.Stats() }
 
+// Usage implements [carrier.Measured].
+func (s *Shared) Usage() carrier.Usage { return s.process.Usage() }
+
 // Call implements [carrier.Caller].
 func (s *Shared) Call(ctx context.Context, method uint32, request []byte) ([]byte, error) {
 	p := s.process

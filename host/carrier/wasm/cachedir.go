@@ -30,7 +30,7 @@ func (c *Config) cacheDir() (string, error) {
 		return "", refuse(err)
 	}
 	for _, d := range []string{c.CacheDir, dir} {
-		if err := checkPrivate(d); err != nil {
+		if err := CheckPrivate(d); err != nil {
 			return "", refuse(err)
 		}
 	}
@@ -47,8 +47,8 @@ func (c *Config) cacheDir() (string, error) {
 	return dir, nil
 }
 
-// checkPrivate refuses a directory that somebody else could write to.
-func checkPrivate(dir string) error {
+// CheckPrivate refuses a directory that somebody else could write to.
+func CheckPrivate(dir string) error {
 	if err := checkOwned(dir); err != nil {
 		return err
 	}

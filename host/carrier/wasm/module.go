@@ -171,6 +171,12 @@ type Stats struct {
 	MemoryBytes uint64
 }
 
+// Usage implements [carrier.Measured].
+func (m *Module) Usage() carrier.Usage {
+	s := m.Stats()
+	return carrier.Usage{Instances: s.Instances, MemoryBytes: s.MemoryBytes}
+}
+
 type counters struct {
 	calls, pluginErrors, traps, deadlines, protocol, memoryFaults, exits atomic.Uint64
 	created, discarded, recycled                                         atomic.Uint64
