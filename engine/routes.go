@@ -44,6 +44,11 @@ type RoutePlan struct {
 // exporter that moved to another account or mode are retired. Routes of
 // exporters without a plan are left alone: another host may serve them.
 //
+// A plan that brings nothing but a return to routes that were replaced is not
+// carried out, but logged: in a rolling upgrade it is that of a host of the old
+// release which starts again, and [RoutePlan.Behind] tells how it differs. With a
+// Label that the exporter's mappings never had it is asked for, and is.
+//
 // It also stores the configured settings of features.
 //
 // It fails with tag conflict when two exporters would report one feature to
@@ -62,6 +67,12 @@ func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.Ro
 			if err := e.exportable(p); err != nil {
 				return storage.RouteSet{}, err
 			}
+			if held, err := e.held(ctx, p, set); held || err != nil {
+				if err != nil {
+					return storage.RouteSet{}, err
+				}
+				continue
+			}
 			if err := p.diff(set, &change); err != nil {
 				return storage.RouteSet{}, err
 			}
@@ -77,6 +88,7 @@ func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.Ro
 		if err == nil {
 			e.subjects.routes.Store(nil)
 			e.noteBuckets(ctx, set, change.Features)
+			e.noteRoutes(ctx, set, change)
 			return changed, nil
 		}
 		if errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: codeSignedInUse}) {

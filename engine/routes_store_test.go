@@ -259,12 +259,14 @@ func TestCorrectionForARetiredExporter(t *testing.T) {
 			d.t.Errorf("%v", err)
 		}
 		moved := plan(map[string]string{"tokens": "llm"})
-		moved.Account = "acct_2"
+		moved.Account, moved.Label = "acct_2", "2"
 		d.apply(moved) // elsewhere, it is not what the customer is owed
 		if _, err := d.Requeue(ctx, items[2].ItemID, engine.Requeue{}, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "still_ineligible"}) {
 			d.t.Errorf("%v", err)
 		}
-		d.apply(plan(map[string]string{"tokens": "llm"}))
+		back := plan(map[string]string{"tokens": "llm"})
+		back.Label = "3"
+		d.apply(back)
 		if _, err := d.Requeue(ctx, items[2].ItemID, engine.Requeue{}, anna); err != nil {
 			d.t.Fatal(err)
 		}

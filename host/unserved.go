@@ -17,6 +17,10 @@ const unservedEvery = 30 * time.Second
 // waitingPages bounds the search for an item that waits for somebody else.
 const waitingPages = 10
 
+// DegradedMappingDiffers: another mapping than this host's is in force, put there
+// by another host, and this one records by it.
+const DegradedMappingDiffers = "mapping_differs"
+
 // unserved lists exporters whose usage nobody here delivers: routes in force
 // without an exporter, and items that wait for an account or mode from which an
 // exporter has moved.
@@ -48,6 +52,16 @@ func (h *Host) unserved(ctx context.Context, set storage.RouteSet) ([]Degradatio
 					"items wait for exporter " + dest.Exporter + ", account " + dest.Account + ", mode " + dest.Mode + ", which this host does not serve",
 				})
 			}
+		}
+	}
+	// Two releases with two mappings run side by side: one of them decides.
+	for _, x := range h.exporters {
+		how, err := x.plan().Behind(set)
+		if err != nil {
+			return nil, err
+		}
+		if how != "" {
+			list = append(list, Degradation{DegradedMappingDiffers, "exporter " + x.settings.Name + ": " + how})
 		}
 	}
 	// An exporter of ours without a route delivers nothing and gets nothing: its

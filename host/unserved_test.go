@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ func TestRoutesThatMoveAreNoticed(t *testing.T) {
 	bubble(t, func(r *reconciling) {
 		h := r.alone()
 		r.accepted(h, "cus_1", "1") // which makes the route
+		h.exporters[0].settings.Mapping.Features = map[string]map[string]string{"tokens": {"event_name": "tokens"}}
 		ctx, stop := context.WithCancel(r.t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); h.watchRoutes(ctx) }()
@@ -31,6 +33,26 @@ func TestRoutesThatMoveAreNoticed(t *testing.T) {
 			}
 		}
 		want("as it was")
+		// F55: a host of the next release brought its mapping.
+		mine := h.exporters[0].plan()
+		next := mine
+		next.Label, next.Features = "next", map[string]map[string]string{"tokens": {"event_name": "llm_next"}}
+		if _, err := h.engine.ApplyRoutes(ctx, []engine.RoutePlan{next}); err != nil {
+			r.t.Fatal(err)
+		}
+		want("rolling", DegradedMappingDiffers)
+		if d := h.Degradations()[0].Detail; !strings.Contains(d, "(version next)") || strings.Count(d, "mapping ") != 2 {
+			r.t.Errorf("says %q", d)
+		}
+		if _, err := h.engine.ApplyRoutes(ctx, []engine.RoutePlan{mine}); err != nil {
+			r.t.Fatal(err)
+		}
+		want("started again", DegradedMappingDiffers)
+		mine.Label = "back"
+		if _, err := h.engine.ApplyRoutes(ctx, []engine.RoutePlan{mine}); err != nil {
+			r.t.Fatal(err)
+		}
+		want("asked for")
 		act := engine.Act{Actor: "a", Reason: "r"}
 		if _, err := h.engine.RenameRoute(ctx, "stripe", "billing", act); err != nil {
 			r.t.Fatal(err)
