@@ -4,7 +4,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fencepost/fencepost/host/api"
 	"github.com/fencepost/fencepost/host/egress"
+	"github.com/fencepost/fencepost/host/grant"
 )
 
 // Degradation is something that is wrong and keeps nobody from recording.
@@ -25,6 +27,7 @@ const (
 	DegradedItemsUnserved  = "items_unserved"
 	DegradedExporterPaused = "exporter_paused"
 	DegradedPluginParked   = "plugin_parked"
+	DegradedPluginUnloaded = "plugin_not_loaded"
 )
 
 // Degradations lists what is wrong without keeping Record from working. // Q17a.
@@ -41,8 +44,22 @@ func (h *Host) Degradations() []Degradation {
 			list = append(list, Degradation{DegradedExporterPaused, "exporter " + name + " is paused: its destination cannot be reached or refuses us"})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(h.parked)) {
-		list = append(list, Degradation{DegradedPluginParked, "the plugin of exporter " + name + " failed again and again and is tried once a minute"})
+	return append(list, h.degradedPlugins()...)
+}
+
+// degradedPlugins lists the plugins that are not called. h.mu is held.
+func (h *Host) degradedPlugins() []Degradation {
+	var list []Degradation
+	for _, x := range h.exporters {
+		name := x.settings.Name
+		switch state, why := x.current().state(); state {
+		case api.PluginParked:
+			list = append(list, Degradation{DegradedPluginParked, "the plugin of exporter " + name + " failed again and again and is tried once a minute"})
+		case api.PluginDisabled:
+			list = append(list, Degradation{DegradedPluginUnloaded, "the plugin of exporter " + name + " is disabled in plugins.lock: fencepost plugin enable, then reload"})
+		case api.PluginFailed:
+			list = append(list, Degradation{DegradedPluginUnloaded, "the plugin of exporter " + name + " could not be loaded and is tried again: " + grant.Sanitize(why)})
+		}
 	}
 	return list
 }
@@ -59,7 +76,7 @@ func (h *Host) Degraded() []string {
 // degradedCodes are all that there are, for the gauge.
 func degradedCodes() []string {
 	return []string{
-		DegradedRouteUnserved, DegradedRouteGone, DegradedMappingDiffers, DegradedItemsUnserved, DegradedExporterPaused, DegradedPluginParked,
+		DegradedRouteUnserved, DegradedRouteGone, DegradedMappingDiffers, DegradedItemsUnserved, DegradedExporterPaused, DegradedPluginParked, DegradedPluginUnloaded,
 		ReasonRestorePending, ReasonNoMemory, ReasonFailoverPending, ReasonUnreached,
 	}
 }

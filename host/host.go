@@ -71,8 +71,11 @@ type Config struct {
 	// MetricReaders read the metrics beside the Prometheus page; Close shuts
 	// them down.
 	MetricReaders []metric.Reader
-	Logger        *slog.Logger     // nil: discarded
-	Now           func() time.Time // nil: time.Now
+	// Loaded is told of an exporter whose plugin was opened behind Open, from a
+	// goroutine of the host. Nil: nobody.
+	Loaded func(exporter string)
+	Logger *slog.Logger     // nil: discarded
+	Now    func() time.Time // nil: time.Now
 }
 
 // Host is a running engine. It is safe for concurrent use.
@@ -84,10 +87,15 @@ type Host struct {
 	metrics   *telemetry.Metrics
 	tracing   *telemetry.Tracing // nil: no spans
 	exporters []*exporterRuntime
-	replays   *replays
-	presence  *presence // nil: the store knows no hosts
-	asked     reconciles
-	owner     string
+	// loads are openings of plugins that nobody waits for but Close; life ends
+	// with the host.
+	loads    sync.WaitGroup
+	life     context.Context //nolint:containedctx // of what begins with the host
+	end      context.CancelFunc
+	replays  *replays
+	presence *presence // nil: the store knows no hosts
+	asked    reconciles
+	owner    string
 
 	stop  context.CancelFunc
 	loops sync.WaitGroup
@@ -99,8 +107,8 @@ type Host struct {
 	// down holds, by exporter, until when its breaker keeps it from being
 	// tried, on the clock of egress.Elapsed.
 	down map[string]time.Duration
-	// parked are the exporters whose plugin is not called for now.
-	parked map[string]bool
+	// closing is set once nothing may be loaded any more.
+	closing bool
 	// readyErr is what the store answered at readyAt, on the same clock.
 	readyMu  sync.Mutex
 	readyErr error
@@ -127,6 +135,7 @@ func Open(ctx context.Context, cfg Config) (_ *Host, err error) {
 		cfg.Now = time.Now
 	}
 	h := &Host{cfg: cfg, store: cfg.Store, owner: newOwner(), stop: func() {}}
+	h.life, h.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			_ = h.Close(context.WithoutCancel(ctx))
@@ -141,12 +150,15 @@ func Open(ctx context.Context, cfg Config) (_ *Host, err error) {
 	if err := h.openStore(ctx); err != nil {
 		return nil, err
 	}
+	h.metrics.SetPlugins(h.pluginSeries)
 	for i, e := range cfg.Settings.Exporters {
 		x, err := h.loadExporter(ctx, e, fmt.Sprintf("exporters[%d]", i))
 		if err != nil {
 			return nil, err
 		}
+		h.mu.Lock()
 		h.exporters = append(h.exporters, x)
+		h.mu.Unlock()
 	}
 	if err := h.openEngine(ctx); err != nil {
 		return nil, err
@@ -293,7 +305,7 @@ func (h *Host) Handler() http.Handler {
 	items, _ := h.store.(storage.OutboxStore) // the engine required it
 	served := api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
-		Replays: h.replays, Webhooks: h, Restorer: settling{h}, Reconciler: settling{h}, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
+		Replays: h.replays, Plugins: h, Webhooks: h, Restorer: settling{h}, Reconciler: settling{h}, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents,
 		Observer:  h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
@@ -319,6 +331,10 @@ func (h *Host) StopDelivery() {
 func (h *Host) Close(ctx context.Context) error {
 	h.once.Do(func() {
 		h.StopDelivery()
+		h.mu.Lock()
+		h.closing = true
+		h.mu.Unlock()
+		h.end()
 		h.loops.Wait()
 		var errs []error
 		if h.engine != nil {
@@ -326,9 +342,7 @@ func (h *Host) Close(ctx context.Context) error {
 			errs = append(errs, h.engine.StopTracking(ctx))
 			h.engine.Close()
 		}
-		for _, x := range h.exporters {
-			errs = append(errs, x.close(ctx))
-		}
+		errs = append(errs, h.closePlugins(ctx))
 		if h.ownsStore {
 			errs = append(errs, h.store.Close())
 		}
