@@ -46,7 +46,8 @@ type Config struct {
 	Owner string
 	// Timeout bounds the writing of one batch. Zero: 10 s.
 	Timeout time.Duration
-	// Max bounds the counters held in memory. Zero: 1,000,000.
+	// Max bounds the counters held in memory, with those that the store
+	// refused. Zero: 1,000,000.
 	Max int64
 	Now func() time.Time
 	// Took is told how long each batch took to write.
@@ -60,6 +61,7 @@ type Counters struct {
 	cfg     Config
 	entries sync.Map // name → *entry
 	cells   atomic.Int64
+	refused atomic.Int64 // counters of batches that the store refused
 
 	// gate is held shared while a cell is made and exclusively to stop.
 	gate    sync.RWMutex
@@ -68,6 +70,8 @@ type Counters struct {
 	flushing chan struct{} // holds a token while nobody flushes
 	mu       sync.Mutex
 	pending  []storage.FlushBatch // written by whoever holds the token
+	// refusals is how many counters a pending batch holds that was refused.
+	refusals map[string]int64
 	// doubts says when the first attempt began to write a pending batch of
 	// which the outcome is unknown; unknown are the batches for which that is
 	// too long ago to write them again.
@@ -90,7 +94,7 @@ func New(cfg Config) *Counters {
 	if cfg.Max == 0 {
 		cfg.Max = 1_000_000
 	}
-	c := &Counters{cfg: cfg, flushing: make(chan struct{}, 1), doubts: map[string]time.Time{}}
+	c := &Counters{cfg: cfg, flushing: make(chan struct{}, 1), doubts: map[string]time.Time{}, refusals: map[string]int64{}}
 	c.flushing <- struct{}{}
 	c.flushed = cfg.Now()
 	return c
@@ -172,6 +176,11 @@ func (c *Counters) cell(n name, now time.Time, slot Slot) (*cell, error) {
 	e := v.(*entry) //nolint:errcheck // the only type that is stored
 	cl, room := e.find(n, now, slot, c.room)
 	if !room {
+		// A name that was made for nothing is not kept: nobody collects while
+		// the store does not answer, and there is no end of names.
+		if e.abandon() {
+			c.entries.CompareAndDelete(n, e)
+		}
 		return nil, &sdk.Error{Tag: sdk.TagUnavailable, Code: "overloaded", Rule: "fewer counters at the same time; nothing was counted"}
 	}
 	return cl, nil
@@ -179,7 +188,7 @@ func (c *Counters) cell(n name, now time.Time, slot Slot) (*cell, error) {
 
 // room takes a place for one more cell if there is one.
 func (c *Counters) room() bool {
-	if c.cells.Add(1) <= c.cfg.Max {
+	if c.cells.Add(1)+c.refused.Load() <= c.cfg.Max {
 		return true
 	}
 	c.cells.Add(-1)

@@ -56,6 +56,14 @@ func (e *entry) find(n name, now time.Time, slot Slot, room func() bool) (*cell,
 	return c, true
 }
 
+// abandon removes an entry that has no cell, and says whether it did.
+func (e *entry) abandon() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.removed = e.removed || e.current.Load() == nil && len(e.earlier) == 0
+	return e.removed
+}
+
 func newCell(n name, now time.Time, slot Slot) *cell {
 	step := now.UTC().Truncate(storage.HistoryStep)
 	from, until := step, step.Add(storage.HistoryStep)

@@ -98,6 +98,7 @@ func (c *Counters) send(ctx context.Context) error {
 				queue = append(parts, queue...)
 				continue
 			}
+			c.refuse(b)
 			k := b.Counters[0]
 			c.cfg.Logger.ErrorContext(ctx, "the store refused counted usage; it stays in memory", "batch", b.ID,
 				"counters", len(b.Counters), "tenant", k.Tenant, "feature", k.Feature, "error", err)
@@ -170,6 +171,17 @@ func (c *Counters) write(ctx context.Context, b storage.FlushBatch) (err error) 
 	return nil
 }
 
+// refuse counts what a batch holds that the store refused: it is kept until it is
+// taken, and takes the room of counters.
+func (c *Counters) refuse(b storage.FlushBatch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.refusals[b.ID]; !ok {
+		c.refusals[b.ID] = int64(len(b.Counters))
+		c.refused.Add(int64(len(b.Counters)))
+	}
+}
+
 // doubt notes the first attempt to write a batch that may have been applied.
 func (c *Counters) doubt(id string, start time.Time) {
 	c.mu.Lock()
@@ -202,6 +214,8 @@ func (c *Counters) replace(id string, parts ...storage.FlushBatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.doubts, id)
+	c.refused.Add(-c.refusals[id])
+	delete(c.refusals, id)
 	kept := make([]storage.FlushBatch, 0, len(c.pending)+len(parts))
 	for _, b := range c.pending {
 		if b.ID == id {
