@@ -55,8 +55,11 @@ type RecoverItem struct {
 	LastError       string
 	LastAttempt     string
 	UnresolvedSince *time.Time
-	// May lists what the item could be resolved to when the plan was made.
-	May []storage.ItemState
+	// May lists what the item could be resolved to when the plan was made. Where it
+	// is empty because something may still be on its way, NotBefore is when that
+	// ends.
+	May       []storage.ItemState
+	NotBefore *time.Time
 
 	To          storage.ItemState
 	Evidence    *Evidence
@@ -120,6 +123,9 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 			r.May = append(r.May, to)
 		}
 	}
+	if quiet := i.ClaimedAt.Add(s.QuietFor); !i.ClaimedAt.IsZero() && quiet.After(now) {
+		r.NotBefore = &quiet
+	}
 	return r
 }
 
@@ -130,7 +136,8 @@ func (e *Engine) lastError(ctx context.Context, i storage.Item) (why, attempt st
 		why = errorText(i.LastError.Code, i.LastError.Status, i.LastError.Message)
 	}
 	switch {
-	case i.LastError == nil:
+	case i.LastError == nil, i.LastError.Message != "", i.LastError.Status != 0:
+		return why, ""
 	case i.LastError.Code == storage.CodeAttemptsExhausted, i.LastError.Code == storage.CodeHorizonPassed,
 		i.LastError.Code == storage.CodeClockUntrusted, i.LastError.Code == codeRestored:
 	default:

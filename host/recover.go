@@ -122,7 +122,7 @@ func (h *Host) undecidable() error {
 	}
 	if reason == ReasonRestorePending {
 		return &sdk.Error{
-			Tag: sdk.TagConflict, Code: ReasonRestorePending, Field: "store", Rule: "is not behind what was sent: it went back in time, and what it says of items is old",
+			Tag: sdk.TagConflict, Code: ReasonRestorePending, Field: "store", Rule: "one that is not behind what was sent: it went back in time, and what it says of items is old",
 			Hint: "fencepost recover restore comes first",
 		}
 	}

@@ -75,19 +75,21 @@ func reason(it api.ItemView) string {
 		return "superseded by item " + *it.SupersededBy
 	case it.Waits:
 		return "waits for item " + text(it.DependsOn)
-	case charged && it.Disputed != nil:
-		why = "disputed"
-	case charged:
+	case charged && it.Disputed == nil:
 		return ""
-	case it.QuarantineReason != nil:
+	case charged:
+	case it.QuarantineReason != nil && it.State == string(storage.Quarantined): // it keeps the one that it had
 		why = *it.QuarantineReason
 	case it.LastError != nil:
 		why = it.LastError.Code
 	}
-	if it.SettledAt != nil {
-		why = strings.TrimPrefix(why+", settled", ", ")
+	if it.Disputed != nil {
+		why += ", disputed"
 	}
-	return why
+	if it.SettledAt != nil {
+		why += ", settled"
+	}
+	return strings.TrimPrefix(why, ", ")
 }
 
 // waitsFor is what an item waits for, with where that stands.

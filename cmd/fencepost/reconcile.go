@@ -155,7 +155,7 @@ func (a *app) showReconciliation(ctx context.Context, c *client, run api.Reconci
 	fmt.Fprintf(a.err, "reconciliation %s: %s sums, %s differ, %s items confirmed\n", visible(run.ID), run.Lines, run.Differing, run.Confirmed)
 	switch {
 	case run.Error != "":
-		return fmt.Errorf("it broke off: %s", visible(run.Error))
+		return fmt.Errorf("not all was compared: %s", visible(run.Error))
 	case run.Differing != "0":
 		return codeError{exitCheckFailed, errors.New("a sum differs from the provider's")}
 	}

@@ -63,13 +63,9 @@ func recoverList(a *app) *cobra.Command {
 			return a.plan(cmd, f, func(p api.Plan) error {
 				l := listing{columns: []string{"ID", "TOKEN", "TENANT", "FEATURE", "EXPORTER", "ATTEMPTS", "UNRESOLVED SINCE", "LAST ERROR", "MAY BECOME"}, data: p}
 				for _, it := range p.Items {
-					may := make([]string, len(it.May))
-					for i, s := range it.May {
-						may[i] = string(s)
-					}
 					l.rows = append(l.rows, []string{
 						strconv.FormatInt(it.ID, 10), strconv.FormatInt(it.LeaseToken, 10), it.About["tenant"], it.About["feature"], it.About["exporter"],
-						it.About["attempts"], it.About["unresolved_since"], lastMet(it.About), strings.Join(may, " "),
+						it.About["attempts"], it.About["unresolved_since"], lastMet(it.About), mayBecome(it),
 					})
 					l.items = append(l.items, it)
 				}
@@ -89,9 +85,22 @@ func lastMet(about map[string]string) string {
 	return about["last_error"] + ": " + about["last_attempt"]
 }
 
+// mayBecome is what an item may be settled as now, or from when on it may.
+func mayBecome(it api.PlanItem) string {
+	may := make([]string, len(it.May))
+	for i, s := range it.May {
+		may[i] = string(s)
+	}
+	if len(may) == 0 && it.About["not_before"] != "" {
+		return "nothing before " + it.About["not_before"]
+	}
+	return strings.Join(may, " ")
+}
+
 // planHead is what stands above the items of a plan file.
 const planHead = `# Fill in "state" for each item: accepted or rejected, with evidence, or pending to send it
-# again ("may" lists what it could become when this was written). An empty state leaves it alone:
+# again ("may" lists what it could become when this was written, "not_before" is when something
+# may be decided). An empty state leaves it alone:
 #   state: accepted
 #   evidence: {kind: asserted, detail: "the provider's dashboard shows it"}
 # Then, with reason and actor filled in: fencepost recover apply FILE --dry-run

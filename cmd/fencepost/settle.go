@@ -85,9 +85,9 @@ func checkItem(id string) error {
 
 // tokenFlag is the lease token that somebody saw.
 func tokenFlag(cmd *cobra.Command) func() map[string]any {
-	token := cmd.Flags().Int64("lease-token", -1, "refuse if the item's token is another one: it has moved since you looked")
+	token := cmd.Flags().Int64("lease-token", 0, "refuse if the item's token is another one: it has moved since you looked")
 	return func() map[string]any {
-		if *token < 0 {
+		if !cmd.Flags().Changed("lease-token") {
 			return map[string]any{}
 		}
 		return map[string]any{"lease_token": *token}

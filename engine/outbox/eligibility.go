@@ -47,7 +47,7 @@ func QuarantineReasons() []Reason {
 		ReasonFeatureBuffered, ReasonPeriodBuffered, ReasonAttributionUnresolved, ReasonOriginalIneligible, ReasonPlanUnresolved,
 		ReasonFeatureUnmapped, ReasonNoCustomer, ReasonNoAccount, ReasonModeMismatch, ReasonAccountMismatch, ReasonTimestampWindow,
 		ReasonValueDomain, ReasonCorrectionInexpressible, ReasonPayloadInvalid, ReasonProviderRefused,
-		ReasonOriginalNotCharged, ReasonOriginalDisputed, ReasonCorrectionLate,
+		ReasonOriginalNotCharged, ReasonOriginalDisputed, ReasonCorrectionLate, ReasonRouteRetired,
 	}
 }
 

@@ -151,6 +151,10 @@ func (s *server) guard(next http.Handler) http.Handler {
 			}
 		}()
 		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
+		if !plainText(r.URL.Path) {
+			s.fail(w, r, sdk.Invalid("path", "valid UTF-8 without NUL"))
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }

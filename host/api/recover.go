@@ -111,6 +111,9 @@ func planItem(i engine.RecoverItem) PlanItem {
 	if i.LastAttempt != "" {
 		about["last_attempt"] = i.LastAttempt
 	}
+	if i.NotBefore != nil {
+		about["not_before"] = stamp(*i.NotBefore)
+	}
 	if i.UnresolvedSince != nil {
 		about["unresolved_since"] = stamp(*i.UnresolvedSince)
 	}
@@ -198,9 +201,9 @@ func (it PlanItem) engine(at string) (engine.RecoverItem, error) {
 			out.Kind, out.Subject, _ = strings.Cut(value, " ")
 		case "identifier":
 			out.Identifier = value
-		case "attempts", "last_error", "last_attempt", "unresolved_since": // told by the token
+		case "attempts", "last_error", "last_attempt", "unresolved_since", "not_before": // told by the token
 		default:
-			return out, sdk.Invalid(at+".about", "only what a plan is written with: tenant, exporter, feature, subject, identifier, attempts, last_error, last_attempt, unresolved_since")
+			return out, sdk.Invalid(at+".about", "only what a plan is written with: tenant, exporter, feature, subject, identifier, attempts, last_error, last_attempt, unresolved_since, not_before")
 		}
 	}
 	return out, nil

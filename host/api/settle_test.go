@@ -179,10 +179,14 @@ func TestRecoverPlan(t *testing.T) {
 	for range 3 {
 		s.uncertain()
 	}
+	var early, plan api.Plan
+	s.into(s.call(http.MethodPost, "/v1/recover/plan", `{}`), 200, &early)
+	if it := early.Items[0]; len(it.May) != 0 || it.About["not_before"] != "2026-11-30T12:10:00.000000Z" { // D15
+		t.Errorf("too early: %+v", it)
+	}
 	clock = clock.Add(11 * time.Minute)
-	var plan api.Plan
 	s.into(s.call(http.MethodPost, "/v1/recover/plan", `{"exporter":"stripe"}`), 200, &plan)
-	if len(plan.Items) != 3 || plan.Items[0].State != "" || len(plan.Items[0].May) != 3 {
+	if len(plan.Items) != 3 || plan.Items[0].State != "" || len(plan.Items[0].May) != 3 || plan.Items[0].About["not_before"] != "" {
 		t.Fatalf("%+v", plan)
 	}
 	apply := func(dry bool) string {
