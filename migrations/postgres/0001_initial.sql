@@ -334,7 +334,9 @@ CREATE INDEX fencepost_outbox_items_usage
   ON {schema}.fencepost_outbox_items (route, usage_at)
   WHERE usage_at IS NOT NULL;
 
--- The one row of an item that moves. waits_for is the item that must move before
+-- The one row of an item that moves. Half of a page is left free: the next version
+-- of a row that was inserted stays on its page, and those before it make room for
+-- the one after. waits_for is the item that must move before
 -- this one may be claimed; it is set at the insert and cleared once. method says
 -- how a correction is told.
 CREATE TABLE {schema}.fencepost_outbox_state (
@@ -367,6 +369,7 @@ CREATE TABLE {schema}.fencepost_outbox_state (
   CHECK (state <> 'leased' OR lease_expires_at IS NOT NULL AND waits_for IS NULL),
   CHECK (state <> 'pending' OR next_attempt_at IS NOT NULL)
 ) WITH (
+  fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_vacuum_cost_delay = 0
 );
@@ -705,8 +708,9 @@ CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_report_bounds
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
 
 -- How often an item was leased never goes back, and neither does how it was
--- told.
-CREATE TRIGGER fence BEFORE UPDATE ON {schema}.fencepost_outbox_state
+-- told. After the update, and as good: before it, each row would be locked once
+-- more to be compared.
+CREATE TRIGGER fence AFTER UPDATE ON {schema}.fencepost_outbox_state
   FOR EACH ROW WHEN (NEW.item <> OLD.item
     OR NEW.lease_token < OLD.lease_token
     OR (OLD.first_attempt_at IS NOT NULL AND NEW.first_attempt_at IS DISTINCT FROM OLD.first_attempt_at)

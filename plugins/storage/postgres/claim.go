@@ -255,6 +255,7 @@ func (cl *claimer) page(ctx context.Context, q query, at position, window, take 
 		if at := (position{r.at, r.it.ItemID}); last.compare(at) < 0 {
 			last = at
 		}
+		r.complete()
 		return cl.take(&r)
 	}, cl.routes, at.time(), at.item, window, take, cl.req.Owner, cl.req.Lease, cl.req.Horizon, optTime(cl.req.TrustedSince))
 	if p.moved == take {
@@ -312,37 +313,6 @@ func originals(ctx context.Context, t *tx, ids []int64) (map[int64]*storage.Orig
 		return err
 	}, ids)
 	return found, err
-}
-
-// claimRow receives a row of a claiming statement. All columns of the item are
-// absent when nothing moved.
-type claimRow struct {
-	at        time.Time
-	code      string
-	it        storage.ClaimedItem
-	dependsOn int64
-}
-
-func (r *claimRow) dest(p *page) []any {
-	it := &r.it
-	d := []any{
-		utcInto{&p.now},
-		&p.seen, &p.held,
-		utcInto{&p.next.at},
-		intInto(&p.next.item),
-		utcInto{&p.aim.at},
-		intInto(&p.aim.item),
-		utcInto{&r.at},
-		textInto(&r.code), intInto(&it.ItemID), intInto(&it.RouteID), sameInto(&it.SerialKey),
-		countInto{&it.Attempts},
-		countInto{&it.AttemptBudget},
-		boolInto{&it.Unresolved},
-		utcInto{&it.FirstAttemptAt},
-		intInto(&it.LeaseToken), textInto(&it.Method), intInto(&r.dependsOn),
-	}
-	d = append(d, identityInto(&it.Identity)...)
-	d = append(d, hashInto{&it.Digest}, sameInto(&it.Customer), documentInto{&it.Payload})
-	return append(d, eventInto(&it.Event)...)
 }
 
 // mappings fills in the mappings of what was taken. A mapping never changes:

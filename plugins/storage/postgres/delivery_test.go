@@ -3,6 +3,7 @@ package postgres
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"testing"
 	"time"
 
@@ -62,6 +63,88 @@ func TestSettledLease(t *testing.T) {
 		t.Errorf("rows %v", rows)
 	}
 	o.checkCounts()
+}
+
+// A claim leaves out of an event what its row says already, and answers it whole:
+// that of a correction too, whose effect is not its quantity (T1).
+func TestClaimedEventIsWhole(t *testing.T) {
+	t.Parallel()
+	o := seeded(t, 3, noSerial)
+	for _, text := range []string{
+		"ALTER TABLE {schema}.fencepost_events DISABLE TRIGGER USER",
+		"UPDATE {schema}.fencepost_events SET dedupe_hash = payload_hash WHERE seq = 1",
+		"UPDATE {schema}.fencepost_events SET kind = 'correction', original_event_id = 'e1', effect = -quantity, plan = 'pro' WHERE seq = 3",
+		"ALTER TABLE {schema}.fencepost_events ENABLE TRIGGER USER",
+	} {
+		o.exec(text)
+	}
+	for _, it := range o.wantClaim(storage.ClaimRequest{}, 1, 2, 3).Items {
+		want := o.load(it.ItemID).Event
+		if want == nil || want.Effect.String() == "0" || !reflect.DeepEqual(it.Event, *want) {
+			t.Errorf("item %d\n got %+v\nwant %+v", it.ItemID, it.Event, want)
+		}
+	}
+}
+
+// A leased item with disputed evidence stays open when it is accepted, and is
+// settled by a rejection (Q25); whatever else is settled with it.
+func TestDisputedLease(t *testing.T) {
+	t.Parallel()
+	settled := true
+	accepted := storage.Change{State: storage.Accepted, AcceptedNow: true, Settled: &settled}
+	rejected := storage.Change{State: storage.Rejected, Settled: &settled}
+	for name, sets := range map[string][2]storage.Change{
+		"accepted": {accepted, accepted}, "rejected": {rejected, rejected}, "one of each": {accepted, rejected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := seeded(t, 2, noSerial)
+			o.exec("UPDATE {schema}.fencepost_outbox_state SET disputed = 'x'")
+			o.wantClaim(storage.ClaimRequest{}, 1, 2)
+			o.move(
+				storage.Transition{ItemID: 1, Expect: fenced(1), Set: sets[0]},
+				storage.Transition{ItemID: 2, Expect: fenced(1), Set: sets[1]},
+			)
+			for i, set := range sets {
+				it := o.load(int64(i + 1)).Item
+				if it.State != set.State || !it.SettledAt.IsZero() != (set.State == storage.Rejected) {
+					t.Errorf("item %d is %s, settled %v", it.ItemID, it.State, !it.SettledAt.IsZero())
+				}
+			}
+			o.checkCounts()
+		})
+	}
+}
+
+// What is the same for all lines of the log and what differs are both kept (O9).
+func TestAttemptsAlikeAndNot(t *testing.T) {
+	t.Parallel()
+	one := storage.Attempt{
+		LeaseToken: 1, Owner: "w", HostClass: "answered", Outcome: "accepted", Evidence: "host", Status: 200, Code: "c",
+		Message: "m", Decided: storage.Accepted,
+	}
+	other := storage.Attempt{
+		LeaseToken: 1, Owner: "v", HostClass: "refused", Outcome: "rejected", Evidence: "plugin", Status: 400, RequestID: "r",
+		Code: "d", Message: "n", Decided: storage.Rejected,
+	}
+	for name, second := range map[string]storage.Attempt{"alike": one, "different": other, "empty": {LeaseToken: 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := seeded(t, 2, noSerial)
+			o.wantClaim(storage.ClaimRequest{}, 1, 2)
+			set := storage.Change{State: storage.Uncertain}
+			o.move(
+				storage.Transition{ItemID: 1, Expect: fenced(1), Set: set, Attempt: &one},
+				storage.Transition{ItemID: 2, Expect: fenced(1), Set: set, Attempt: &second},
+			)
+			for i, want := range []storage.Attempt{one, second} {
+				want.ItemID = int64(i + 1)
+				if got := o.load(want.ItemID).Attempts; len(got) != 1 || got[0] != want {
+					t.Errorf("item %d\n got %+v\nwant %+v", want.ItemID, got, want)
+				}
+			}
+		})
+	}
 }
 
 // A claim that does not get its turn claims all the same: turns save work and

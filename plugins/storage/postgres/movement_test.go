@@ -66,8 +66,8 @@ func TestOperatorExpects(t *testing.T) {
 // A method is chosen once; the lease stays (Q19).
 func TestMethodIsWrittenOnce(t *testing.T) {
 	t.Parallel()
-	o := seeded(t, 1, noSerial)
-	o.claim(storage.ClaimRequest{})
+	o := seeded(t, 2, noSerial)
+	o.claim(storage.ClaimRequest{Limit: 1})
 	choose := func(m string) int {
 		return o.move(storage.Transition{
 			ItemID: 1, Expect: fenced(1), Set: storage.Change{State: storage.Leased, Method: &m},
@@ -86,10 +86,10 @@ func TestMethodIsWrittenOnce(t *testing.T) {
 	if it.Method != "cancel" || it.State != storage.Leased || it.LeaseOwner != "worker" || it.LeaseExpiresAt.IsZero() {
 		t.Errorf("%+v", it)
 	}
-	o.refused("UPDATE {schema}.fencepost_outbox_state SET method = 'negative'")
-	o.refused("UPDATE {schema}.fencepost_outbox_state SET method = NULL")
-	o.refused("UPDATE {schema}.fencepost_outbox_state SET waits_for = 1")
-	o.refused("UPDATE {schema}.fencepost_outbox_items SET depends_on = 1")
+	o.refused("UPDATE {schema}.fencepost_outbox_state SET method = 'negative' WHERE item = 1")
+	o.refused("UPDATE {schema}.fencepost_outbox_state SET method = NULL WHERE item = 1")
+	o.refused("UPDATE {schema}.fencepost_outbox_state SET waits_for = 1 WHERE item = 2")
+	o.refused("UPDATE {schema}.fencepost_outbox_items SET depends_on = 1 WHERE item = 2")
 }
 
 func (o *outbox) refused(text string) {

@@ -172,11 +172,35 @@ func (c *moveColumns) args() []any {
 
 // leanArgs are the parameters of the lean statement.
 func (c *moveColumns) leanArgs() []any {
+	state, stateOfAll := common(c.state)
+	accepted, acceptedOfAll := common(c.accepted)
+	confirmed, confirmedOfAll := common(c.confirmed)
+	settledEach, settledOfAll := commonOpt(c.settled)
 	return []any{
-		c.item, column(c.token), column(c.wasUnresolved), c.state, column(c.delay), column(c.returned),
-		column(c.unresolved), column(c.providerRef), column(c.accepted), column(c.confirmed),
-		column(c.confirmedBy), column(c.lastError), column(c.reason), column(c.settled),
+		c.item, column(c.token), column(c.wasUnresolved), state, column(c.delay), column(c.returned),
+		column(c.unresolved), column(c.providerRef), accepted, confirmed,
+		column(c.confirmedBy), column(c.lastError), column(c.reason), column(settledEach),
+		stateOfAll, acceptedOfAll, confirmedOfAll, settledOfAll,
 	}
+}
+
+// common takes a column in which all is the same out: the value goes once, and
+// not for each row.
+func common[T comparable](values []T) (each []T, all *T) {
+	if len(values) == 0 || slices.ContainsFunc(values, func(v T) bool { return v != values[0] }) {
+		return values, nil
+	}
+	return nil, &values[0]
+}
+
+// commonOpt is common for a column of what may be absent.
+func commonOpt[T comparable](values []*T) (each []*T, all *T) {
+	if len(values) == 0 || slices.ContainsFunc(values, func(v *T) bool {
+		return (v == nil) != (values[0] == nil) || v != nil && *v != *values[0]
+	}) {
+		return values, nil
+	}
+	return nil, values[0]
 }
 
 // column is nil for a column in which nothing is set: to send and to unpack it
@@ -234,10 +258,18 @@ func (c *attemptColumns) add(item int64, at *storage.Attempt, fenced bool) {
 }
 
 func (c *attemptColumns) args() []any {
+	owner, ownerOfAll := common(c.owner)
+	host, hostOfAll := common(c.hostClass)
+	outcome, outcomeOfAll := common(c.outcome)
+	evidence, evidenceOfAll := common(c.evidence)
+	status, statusOfAll := common(c.status)
+	code, codeOfAll := common(c.code)
+	message, messageOfAll := common(c.message)
+	decided, decidedOfAll := common(c.decided)
 	return []any{
-		c.item, c.token, c.owner, column(c.started), column(c.finished), column(c.hostClass),
-		column(c.outcome), column(c.evidence), column(c.status), column(c.requestID), column(c.code),
-		column(c.message), column(c.decided), column(c.fenced),
+		c.item, c.token, owner, column(c.started), column(c.finished), host, outcome, evidence, status,
+		column(c.requestID), code, message, decided, column(c.fenced),
+		ownerOfAll, hostOfAll, outcomeOfAll, evidenceOfAll, statusOfAll, codeOfAll, messageOfAll, decidedOfAll,
 	}
 }
 

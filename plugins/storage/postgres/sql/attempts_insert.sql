@@ -1,9 +1,11 @@
+-- What is the same for all lines is sent once, and not for each.
 INSERT INTO {schema}.fencepost_attempts (
   item, lease_token, owner, started_at, finished_at, host_class, outcome, evidence,
   status, request_id, code, message, decided, fenced, recorded_at)
-SELECT a.item, a.lease_token, a.owner, a.started_at, a.finished_at, coalesce(a.host_class, ''),
-       coalesce(a.outcome, ''), coalesce(a.evidence, ''), coalesce(a.status, 0), coalesce(a.request_id, ''),
-       coalesce(a.code, ''), coalesce(a.message, ''), coalesce(a.decided, ''), coalesce(a.fenced, false),
+SELECT a.item, a.lease_token, coalesce(a.owner, $15::text), a.started_at, a.finished_at,
+       coalesce(a.host_class, $16::text), coalesce(a.outcome, $17::text), coalesce(a.evidence, $18::text),
+       coalesce(a.status, $19::integer), coalesce(a.request_id, ''), coalesce(a.code, $20::text),
+       coalesce(a.message, $21::text), coalesce(a.decided, $22::text), coalesce(a.fenced, false),
        clock_timestamp()
 FROM unnest(
   $1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::text[],

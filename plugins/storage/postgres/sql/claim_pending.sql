@@ -63,27 +63,33 @@ moved AS (
   RETURNING v.at, v.code, u.item, u.route, u.state, u.serial_key, u.attempts, u.attempt_budget, u.unresolved,
             u.first_attempt_at, u.lease_token, u.settled_at, u.method
 ),
+many AS MATERIALIZED (
+  SELECT count(*) AS n, count(*) FILTER (WHERE held) AS held FROM seen
+),
 counted AS (
   INSERT INTO {schema}.fencepost_outbox_counts (route, state, items, open)
-  SELECT route, state, count(*), count(*) FILTER (WHERE settled_at IS NULL) FROM moved GROUP BY route, state
-  UNION ALL
-  SELECT route, 'pending', -count(*), -count(*) FILTER (WHERE settled_at IS NULL) FROM moved GROUP BY route
+  SELECT c.route, d.state, d.sign * c.items, d.sign * c.open
+  FROM (
+    SELECT route, state, count(*) AS items, count(*) FILTER (WHERE settled_at IS NULL) AS open
+    FROM moved GROUP BY route, state) AS c
+  CROSS JOIN LATERAL (VALUES (c.state, 1), ('pending', -1)) AS d (state, sign)
 )
-SELECT t.now, (SELECT count(*) FROM seen), (SELECT count(*) FROM seen WHERE held),
-       (SELECT at FROM seen ORDER BY at DESC, item DESC LIMIT 1),
-       (SELECT item FROM seen ORDER BY at DESC, item DESC LIMIT 1),
+SELECT t.now, (SELECT n FROM many), (SELECT held FROM many),
+       (SELECT at FROM seen OFFSET (SELECT greatest(n - 1, 0) FROM many)),
+       (SELECT item FROM seen OFFSET (SELECT greatest(n - 1, 0) FROM many)),
        (SELECT at FROM seen WHERE NOT held OFFSET $5::integer - 1 LIMIT 1),
        (SELECT item FROM seen WHERE NOT held OFFSET $5::integer - 1 LIMIT 1),
        g.at, g.code, g.item, g.route, g.serial_key, g.attempts, g.attempt_budget, g.unresolved,
        g.first_attempt_at, g.lease_token, g.method, g.depends_on,
        g.tenant_key, g.subject_kind, g.subject_ref, g.exporter, g.destination_account, g.mode,
        g.mapping_version, g.digest, g.customer, g.payload,
-       e.seq, e.tenant_key, e.event_id, e.feature, e.quantity::text, e.effect::text, e.kind, e.reverses,
+       e.seq, e.event_id, e.feature, e.quantity::text,
+       CASE WHEN e.effect <> e.quantity THEN e.effect::text END, e.kind, e.reverses,
        e.original_event_id, e.occurred_at, e.period_start, e.period_end, e.period_source, e.plan,
-       e.plan_version, e.dimensions, e.metadata, e.payload_hash, e.dedupe_hash, e.recorded_at
+       e.plan_version, e.dimensions, e.metadata, e.payload_hash, CASE WHEN e.dedupe_hash <> e.payload_hash THEN e.dedupe_hash END, e.recorded_at
 FROM t
 LEFT JOIN (
   SELECT m.*, i.tenant_key, i.subject_kind, i.subject_ref, i.exporter, i.destination_account, i.mode,
          i.mapping_version, i.digest, i.customer, i.payload, i.event_seq, i.depends_on
-  FROM moved AS m JOIN {schema}.fencepost_outbox_items AS i ON i.item = ANY (ARRAY[m.item])) AS g ON true
-LEFT JOIN {schema}.fencepost_events AS e ON e.seq = ANY (ARRAY[g.event_seq])
+  FROM moved AS m JOIN {schema}.fencepost_outbox_items AS i ON i.item BETWEEN m.item AND m.item) AS g ON true
+LEFT JOIN {schema}.fencepost_events AS e ON e.seq BETWEEN g.event_seq AND g.event_seq
