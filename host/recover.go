@@ -204,6 +204,9 @@ func (h *Host) look(ctx context.Context, act Act) (Recovery, storage.SettlementS
 
 // lookAgain lets this host remember what was done, and go on.
 func (h *Host) lookAgain(ctx context.Context) error {
+	h.presence.glancing.Lock()
+	defer h.presence.glancing.Unlock()
+	h.presence.glanced = 0 // what was seen then is over
 	s, err := h.presence.sight(ctx)
 	if err != nil {
 		return err

@@ -64,12 +64,13 @@ func TestSettlingWithoutAServerKnowsARestore(t *testing.T) { //nolint:parallelte
 		}
 
 		l = a.live(t, d, dir, false)
+		defer l.end()
+		if err := abandon(l, 3); !errors.Is(err, pending) {
+			t.Errorf("abandon by another process: %v", err)
+		}
 		if _, err := l.RecoverRestore(t.Context(), act); err != nil {
 			t.Fatal(err)
 		}
-		l.end()
-		l = a.live(t, d, dir, false)
-		defer l.end()
 		if err := abandon(l, 3); errors.Is(err, pending) {
 			t.Errorf("abandon after it was settled: %v", err)
 		}

@@ -180,7 +180,7 @@ func correctList(a *app) *cobra.Command {
 			return a.withAPI(cmd, func(c *client) error {
 				events, more, err := pages[api.EventView](cmd.Context(), c, "/v1/corrections", params, limit)
 				if err != nil {
-					return err
+					return notFound(err, "fencepost events list shows the events; the id of a CloudEvent is that of the list")
 				}
 				l := listing{columns: []string{"SEQ", "RECORDED", "QUANTITY", "EFFECT", "ID"}, data: api.Page[api.EventView]{Data: events, Next: more}}
 				for _, e := range events {

@@ -158,6 +158,11 @@ func (s *server) listCorrections(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	page, err := s.cfg.Engine.Corrections(r.Context(), key, after, limit)
+	if err == nil && len(page.Events) == 0 {
+		// Of an event that does not exist "none" would be no answer.
+		_, err = s.cfg.Engine.Event(r.Context(), key)
+		err = notFound(err, "what came as a CloudEvent is found by the id that GET /v1/events shows")
+	}
 	if err != nil {
 		s.fail(w, r, err)
 		return

@@ -219,9 +219,13 @@ func TestListCorrections(t *testing.T) {
 	if strings.Join(ids, ",") != "c2 7.5" || next != "" {
 		t.Errorf("second page %v, next %q", ids, next)
 	}
-	if ids, _ = list("tenant=globex&event=a%2F1"); len(ids) != 0 {
-		t.Errorf("another tenant's: %v", ids)
+	// That there is none of an event that does not exist would be no answer.
+	s.recorded(s.post(plainJSON, plain("e", "1")), http.StatusOK)
+	if ids, next = list("tenant=acme&event=e"); len(ids) != 0 || next != "" {
+		t.Errorf("of an event without: %v", ids)
 	}
+	s.refused(s.get("/v1/corrections?tenant=globex&event=a%2F1"), 404, "not_found", "") // another tenant's
+	s.refused(s.get("/v1/corrections?tenant=acme&event=nope"), 404, "not_found", "")
 	for _, query := range []string{"", "tenant=acme", "event=a", "tenant=acme&event=a&limit=0", "tenant=acme&event=a&more=1"} {
 		if a := s.call(http.MethodGet, "/v1/corrections?"+query, ""); a.status != http.StatusBadRequest {
 			t.Errorf("%q: status %d", query, a.status)
