@@ -118,6 +118,8 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: finding, Text: "plan"}
 		} else if !known {
 			continue
+		} else if outbox.Restored(i) { // pending, too, with what the books say
+			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "plan"}
 		}
 		if move, err := outbox.Resolve(i, asked, s, act); err == nil && outbox.Unmet(move.Expect, i, now) == nil {
 			r.May = append(r.May, to)
@@ -208,8 +210,11 @@ func (e *Engine) recoverOne(ctx context.Context, p RecoverPlan, i RecoverItem, a
 	rule := "the one that the plan describes"
 	var differs []string
 	for _, x := range []struct{ name, planned, stored string }{
-		{"tenant", i.Tenant, is.Identity.Tenant}, {"exporter", i.Exporter, is.Identity.Exporter}, {"feature", i.Feature, is.Feature},
-		{"kind", i.Kind, string(is.Identity.SubjectKind)}, {"subject", i.Subject, is.Identity.SubjectRef},
+		{"tenant", i.Tenant, is.Identity.Tenant},
+		{"exporter", i.Exporter, is.Identity.Exporter},
+		{"feature", i.Feature, is.Feature},
+		{"kind", i.Kind, string(is.Identity.SubjectKind)},
+		{"subject", i.Subject, is.Identity.SubjectRef},
 		{"identifier", i.Identifier, outbox.IdentifierOf(is.Digest)},
 	} {
 		if x.planned != "" && x.planned != x.stored {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -23,7 +24,7 @@ func main() {
 		err = serve(context.Background(), settings, func(*host.Host) error { return nil })
 	}
 	if err != nil {
-		slog.Error("exporting", "error", err)
+		fmt.Fprintln(os.Stderr, "exporting:", err)
 		os.Exit(1)
 	}
 }

@@ -54,7 +54,7 @@ func TestReadmeShowsThis(t *testing.T) {
 
 // With the settings of the README, but for the place of the provider, the fact and
 // the count arrive there.
-func TestWhatIsCountedIsCharged(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestWhatIsCountedIsCharged(t *testing.T) {
 	t.Setenv("STRIPE_API_KEY", "sk_test_readme")
 	dir := t.TempDir()
 	double, err := stripedouble.New(stripedouble.Config{Dir: filepath.Join(dir, "stripe")})
