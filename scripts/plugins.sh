@@ -20,3 +20,5 @@ esac
 PG_OPTIONS='-c fsync=off -c full_page_writes=off' # what these servers hold need not last
 start_services
 go test -timeout 20m -run "$plugin_suites" ./host ./host/remote ./host/carrier/wasm
+# The tutorial in the languages whose compilers were installed above.
+FENCEPOST_TEST_TUTORIAL=1 go test -timeout 20m -run '^TestTutorialInMoreLanguages$' ./cmd/fencepost

@@ -53,7 +53,7 @@ func (s *Server) Start(ctx context.Context, handle func(w http.ResponseWriter, r
 	if s.ca, err = tlscert.New(tlscert.Config{}); err != nil {
 		return fmt.Errorf("certificate authority: %w", err)
 	}
-	cert, err := s.ca.Issue("127.0.0.1")
+	cert, err := s.ca.Issue("127.0.0.1", "localhost") // with a DNS name, or OpenSSL takes the subject for one
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
