@@ -44,6 +44,9 @@ type Builtins struct {
 	// Linked are exporters that run in this program with nothing around them.
 	// They count before Exporters of the same name.
 	Linked map[string]exporter.New
+	// SQL opens the databases on which plugins run statements. Nil: this
+	// program opens none, and refuses plugins that need one.
+	SQL OpenDatabase
 }
 
 // Config is what a host is made of. The zero value needs a Store.

@@ -40,7 +40,11 @@ func builtins(lockWait time.Duration) host.Builtins {
 				return openSQLite(ctx, dsn, sqlite.Config{Migrate: true, Logger: logger, LockWait: lockWait})
 			},
 			"postgres": openPostgres,
+			"mysql": func(ctx context.Context, dsn string, logger *slog.Logger) (storage.Adapter, error) {
+				return openMySQL(ctx, dsn, logger, false)
+			},
 		},
+		SQL:       openDatabase,
 		Exporters: map[string]func() ([]byte, error){"stripe": module.Bytes},
 		Linked: map[string]exporter.New{
 			"webhook": webhook.New, "cloudevents": cloudevents.New, "ndjson": ndjson.New, "aws-marketplace": awsmarketplace.New,

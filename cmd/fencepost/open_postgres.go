@@ -14,9 +14,9 @@ import (
 
 const postgresPlugin = "builtin:postgres"
 
-// postgresDSN reads the data source name, which may be a reference: it holds a
+// secretDSN reads a data source name, which may be a reference: it holds a
 // password.
-func postgresDSN(dsn string) (string, error) {
+func secretDSN(dsn string) (string, error) {
 	if !strings.HasPrefix(dsn, "env:") && !strings.HasPrefix(dsn, "file:") {
 		return dsn, nil
 	}
@@ -37,7 +37,7 @@ func openPostgres(ctx context.Context, dsn string, logger *slog.Logger) (storage
 
 func connectPostgres(ctx context.Context, dsn string, cfg postgres.Config) (*postgres.Adapter, error) {
 	var err error
-	if cfg.DSN, err = postgresDSN(dsn); err != nil {
+	if cfg.DSN, err = secretDSN(dsn); err != nil {
 		return nil, err
 	}
 	return postgres.Open(ctx, cfg)
@@ -45,7 +45,7 @@ func connectPostgres(ctx context.Context, dsn string, cfg postgres.Config) (*pos
 
 // postgresName names the database and the schema without the credentials.
 func postgresName(dsn string) string {
-	resolved, err := postgresDSN(dsn)
+	resolved, err := secretDSN(dsn)
 	if err != nil {
 		return dsn // a reference that names nothing
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/grant"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"github.com/fencepost/fencepost/plugins/sdk/storagetest/conformance"
@@ -50,7 +51,7 @@ func conformanceCommand(a *app) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.plugin, "plugin", "", "the adapter: builtin:sqlite, builtin:postgres, or exec:FILE for a program")
+	fl.StringVar(&f.plugin, "plugin", "", "the adapter: builtin:sqlite, builtin:postgres, builtin:mysql, exec:FILE for a program or wasm:FILE for a module")
 	fl.StringVar(&f.dsn, "dsn", "", "its data source name, as in storage.dsn of the configuration")
 	fl.BoolVar(&f.fresh, "fresh", false, "the store was made for this run: nobody else uses it and all of it may be removed")
 	fl.StringVar(&f.match, "run", "", "run only the cases whose name matches this regular expression")
@@ -125,19 +126,51 @@ func judged(plugin string) (host.OpenStorage, error) {
 	if open := builtins(-1).Storage[name]; scheme == "builtin" && open != nil {
 		return open, nil
 	}
-	if scheme == "exec" && name != "" {
-		program, err := os.ReadFile(name)
+	if (scheme == "exec" || scheme == "wasm") && name != "" {
+		p, err := namedStorage(name, scheme == "wasm")
 		if err != nil {
-			return nil, &sdk.Error{Tag: sdk.TagInvalid, Field: "plugin", Rule: "a file that can be read", Err: err}
+			return nil, err
 		}
 		return func(ctx context.Context, dsn string, logger *slog.Logger) (storage.Adapter, error) {
-			return host.StorageProgram{Name: filepath.Base(name), Bytes: program, Network: true, Logger: logger}.Open(ctx, dsn)
+			dsn, err := secretDSN(dsn)
+			if err != nil {
+				return nil, err
+			}
+			p.Logger = logger
+			return p.Open(ctx, dsn)
 		}, nil
 	}
 	return nil, &sdk.Error{
-		Tag: sdk.TagUnsupported, Field: "plugin", Rule: "builtin:sqlite, builtin:postgres, or exec:FILE for a program",
+		Tag: sdk.TagUnsupported, Field: "plugin", Rule: "builtin:sqlite, builtin:postgres, builtin:mysql, exec:FILE for a program or wasm:FILE for a module",
 		Hint: "an adapter of your own runs the suite in its tests, too: package plugins/sdk/storagetest",
 	}
+}
+
+// namedStorage is an adapter by its file, with all that its manifest wants.
+func namedStorage(name string, module bool) (host.StoragePlugin, error) {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return host.StoragePlugin{}, &sdk.Error{Tag: sdk.TagInvalid, Field: "plugin", Rule: "a file that can be read", Err: err}
+	}
+	if grant.IsModule(content) != module {
+		return host.StoragePlugin{}, sdk.Invalid("plugin", "wasm: for a module and exec: for a program")
+	}
+	p := host.StoragePlugin{
+		Name: filepath.Base(name), Bytes: content, Isolation: grant.Process, Network: true, Database: openDatabase, Worker: []string{workerCommandName},
+	}
+	if module {
+		p.Isolation = grant.InProcess
+	}
+	sidecar, err := os.ReadFile(name + grant.ManifestSuffix)
+	if err != nil {
+		sidecar = nil
+	}
+	m, err := grant.ReadManifest(content, sidecar)
+	if err != nil && !errors.Is(err, grant.ErrNoManifest) {
+		return host.StoragePlugin{}, err
+	}
+	p.Capabilities = m.Capabilities
+	return p, nil
 }
 
 // visibleLines is visible text that may have several lines.

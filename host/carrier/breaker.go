@@ -30,6 +30,9 @@ type Supervision struct {
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Uniform draws from [0, n). Default: no jitter.
 	Uniform func(n int64) int64
+	// Blames says which faults count against the plugin. Default: it broke
+	// off, broke the protocol, or let its deadline pass.
+	Blames func(f *Fault) bool
 	// Parked is told when the plugin is parked and when it is back.
 	Parked func(parked bool)
 	// Logger is told the same. Default: discarded.
@@ -50,6 +53,9 @@ func (s Supervision) withDefaults() Supervision {
 	}
 	if s.Uniform == nil {
 		s.Uniform = func(int64) int64 { return 0 }
+	}
+	if s.Blames == nil {
+		s.Blames = (*Fault).blames
 	}
 	if s.Parked == nil {
 		s.Parked = func(bool) {}
@@ -86,6 +92,9 @@ type Supervised struct {
 
 	mu       sync.Mutex
 	failures int
+	// counted is how many failures have been counted, for calls that run side
+	// by side: what ends them all is one.
+	counted int
 	// until is when the plugin may be called again, by cfg.Elapsed.
 	until time.Duration
 }
@@ -114,8 +123,11 @@ func (s *Supervised) Call(ctx context.Context, method uint32, request []byte) ([
 			return nil, &Fault{Kind: KindDeadline, Plugin: s.plugin, Err: err, Detail: "while waiting to start it again: " + err.Error()}
 		}
 	}
+	s.mu.Lock()
+	counted := s.counted
+	s.mu.Unlock()
 	answer, err := s.inner.Call(ctx, method, request)
-	s.ended(err)
+	s.ended(err, counted)
 	return answer, err
 }
 
@@ -138,16 +150,21 @@ func (s *Supervised) wait() (time.Duration, bool) {
 	return 0, false
 }
 
-// ended notes how a call ended.
-func (s *Supervised) ended(err error) {
+// ended notes how a call ended that began after so many failures.
+func (s *Supervised) ended(err error, counted int) {
 	fault, broke := errors.AsType[*Fault](err)
-	if broke && !fault.blames() {
+	if broke && !s.cfg.Blames(fault) {
 		return // says nothing about the plugin
 	}
 	s.mu.Lock()
+	if broke && counted != s.counted {
+		s.mu.Unlock()
+		return // it ended with another one
+	}
 	before := s.failures
 	if broke {
 		s.failures++
+		s.counted++
 		s.until = s.cfg.Elapsed() + s.pause()
 	} else {
 		s.failures, s.until = 0, 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,5 +154,71 @@ func TestSupervisionJitter(t *testing.T) {
 	_, err := p.Call(ctx, 1, nil)
 	if f, ok := errors.AsType[*carrier.Fault](err); !ok || f.Kind != carrier.KindDeadline || f.Entered {
 		t.Errorf("a caller that gave up while waiting: %v", err)
+	}
+}
+
+// together answers all callers at once, when so many wait, as a process does
+// that ends with all that runs in it.
+type together struct {
+	wait sync.WaitGroup
+	err  error
+}
+
+func (g *together) Call(context.Context, uint32, []byte) ([]byte, error) {
+	g.wait.Done()
+	g.wait.Wait()
+	return nil, g.err
+}
+
+func (*together) Close(context.Context) error { return nil }
+
+// What ends many calls at once is one failure: a process that died once is not
+// parked for as many calls as it had.
+func TestOneDeathIsOneFailure(t *testing.T) {
+	t.Parallel()
+	w, g := &world{}, &together{err: trap()}
+	p := carrier.Supervise("p", g, w.supervision())
+	for range 2 {
+		var all sync.WaitGroup
+		g.wait.Add(10)
+		for range 10 {
+			all.Go(func() { _, _ = p.Call(t.Context(), 1, nil) })
+		}
+		all.Wait()
+		w.now += time.Minute // past the wait, so that nobody sleeps side by side
+	}
+	if len(w.parked) != 0 {
+		t.Errorf("parked %v", w.parked)
+	}
+	for range 4 {
+		g.wait.Add(1)
+		_, _ = p.Call(t.Context(), 1, nil)
+		w.now += time.Minute
+	}
+	if !slices.Equal(w.parked, []bool{true}) {
+		t.Errorf("parked %v after six deaths", w.parked)
+	}
+}
+
+// What counts is for whoever supervises to say.
+func TestBlames(t *testing.T) {
+	t.Parallel()
+	w := &world{}
+	s := &stub{err: &carrier.Fault{Kind: carrier.KindDeadline, Plugin: "p", Entered: true}}
+	cfg := w.supervision()
+	cfg.Blames = func(f *carrier.Fault) bool { return f.Kind == carrier.KindTrap }
+	p := carrier.Supervise("p", s, cfg)
+	for range 20 {
+		_, _ = p.Call(t.Context(), 1, nil)
+	}
+	if s.calls != 20 || len(w.slept) != 0 {
+		t.Errorf("%d calls, slept %v", s.calls, w.slept)
+	}
+	s.err = trap()
+	for range 6 {
+		_, _ = p.Call(t.Context(), 1, nil)
+	}
+	if !slices.Equal(w.parked, []bool{true}) {
+		t.Errorf("parked %v", w.parked)
 	}
 }

@@ -62,13 +62,7 @@ func mysqlLinked(t testing.TB, host carrier.Host, setup []carrier.SetupCall) car
 	c, err := linked.Open(linked.Config{
 		Name: "mysql", Granted: granted, Host: host, Setup: setup, MaxInstances: 8,
 		New: func(h capability.Host) linked.Callee {
-			return storageplugin.NewDispatcher(func(ctx context.Context, h capability.Host, o storage.Opening) (storage.Adapter, error) {
-				a, err := mysql.Open(ctx, h.SQL, o.Migrate)
-				if err != nil {
-					return nil, err
-				}
-				return a, nil
-			}, h)
+			return storageplugin.NewDispatcher(mysql.OpenPlugin, h)
 		},
 	})
 	if err != nil {
@@ -77,11 +71,11 @@ func mysqlLinked(t testing.TB, host carrier.Host, setup []carrier.SetupCall) car
 	return c
 }
 
-// mysqlModule builds the module once and compiles it once for each test.
-func mysqlModule(t testing.TB) carryMySQL {
+// module builds a module once and compiles it once for each test.
+func module(t testing.TB, pkg string) carryMySQL {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "mysql.wasm")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "github.com/fencepost/fencepost/plugins/storage/mysql/plugin")
+	file := filepath.Join(t.TempDir(), "plugin.wasm")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", file, "github.com/fencepost/fencepost/"+pkg)
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -114,7 +108,7 @@ func TestSQLConformance(t *testing.T) {
 	})
 	t.Run("module", func(t *testing.T) {
 		t.Parallel()
-		conformsMySQL(t, mysqlModule(t), storagetest.Effort(100, 3))
+		conformsMySQL(t, module(t, "plugins/storage/mysql/plugin"), storagetest.Effort(100, 3))
 	})
 }
 

@@ -30,15 +30,15 @@ import (
 func build(t testing.TB, pkg string) *process.Image {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "plugin")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", file, "github.com/fencepost/fencepost/plugins/storage/"+pkg+"/plugin")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", file, "github.com/fencepost/fencepost/"+pkg)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	program, err := os.ReadFile(file)
+	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := process.NewImage(pkg, program)
+	image, err := process.NewImage(filepath.Base(pkg), content)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestSubprocessConformance(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		image := build(t, "sqlite")
+		image := build(t, "plugins/storage/sqlite/plugin")
 		storagetest.Run(t, func(t *testing.T) storage.Adapter {
 			t.Helper()
 			a, _ := spawn(t, image, filepath.Join(t.TempDir(), "usage.db"), 0)
@@ -78,7 +78,7 @@ func TestSubprocessConformance(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		image := build(t, "postgres")
+		image := build(t, "plugins/storage/postgres/plugin")
 		storagetest.Run(t, func(t *testing.T) storage.Adapter {
 			t.Helper()
 			dsn, _ := pgtest.Schema(t)
@@ -112,15 +112,16 @@ func TestSubprocessDeclaresCountersOnly(t *testing.T) {
 	}
 }
 
-func mysqlProcess(t testing.TB) carryMySQL {
+// program is a plugin's main as a process without a network.
+func program(t testing.TB, pkg string) carryMySQL {
 	t.Helper()
-	image := build(t, "mysql")
+	image := build(t, pkg)
 	return func(t testing.TB, host carrier.Host, _ []carrier.SetupCall) carrier.Caller {
 		t.Helper()
 		p, err := process.OpenShared(process.Config{
 			Name: "mysql", Image: image, Granted: granted, Host: host,
 			Limits: process.Limits{MaxRequest: wirev1.MaxMessage, MaxOutput: wirev1.MaxMessage},
-		}, 0)
+		}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func mysqlProcess(t testing.TB) carryMySQL {
 // database (Q28).
 func TestSQLConformanceProcess(t *testing.T) {
 	t.Parallel()
-	conformsMySQL(t, mysqlProcess(t), storagetest.Effort(0, 5))
+	conformsMySQL(t, program(t, "plugins/storage/mysql/plugin"), storagetest.Effort(0, 5))
 }
 
 // A killed process is started again and its store opened again by the call that
@@ -140,7 +141,7 @@ func TestSQLConformanceProcess(t *testing.T) {
 func TestSubprocessKilled(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "usage.db")
-	a, p := spawn(t, build(t, "sqlite"), file, 0)
+	a, p := spawn(t, build(t, "plugins/storage/sqlite/plugin"), file, 0)
 	defer func() { _ = a.Close() }()
 	sub := storage.Subscription{Tenant: "t", Plan: "p", Interval: storage.Month, Timezone: "UTC", Anchor: noon}
 	if _, err := a.PutSubscription(t.Context(), sub); err != nil {
@@ -165,7 +166,7 @@ func TestSubprocessKilled(t *testing.T) {
 // A caller that goes away costs nobody the process, and calls run side by side.
 func TestSubprocessOutlivesItsCallers(t *testing.T) {
 	t.Parallel()
-	a, p := spawn(t, build(t, "sqlite"), filepath.Join(t.TempDir(), "usage.db"), 0)
+	a, p := spawn(t, build(t, "plugins/storage/sqlite/plugin"), filepath.Join(t.TempDir(), "usage.db"), 0)
 	defer func() { _ = a.Close() }()
 	var all sync.WaitGroup
 	for range 32 {

@@ -72,6 +72,16 @@ func Open(ctx context.Context, db capability.SQL, migrate bool) (*Adapter, error
 	return a, nil
 }
 
+// OpenPlugin is Open for a plugin, wherever it runs: the database is the one
+// that the host opened, and its name is not heard of.
+func OpenPlugin(ctx context.Context, host capability.Host, o storage.Opening) (storage.Adapter, error) {
+	a, err := Open(ctx, host.SQL, o.Migrate)
+	if err != nil {
+		return nil, err // not a nil adapter in an interface
+	}
+	return a, nil
+}
+
 // Describe implements [storage.Adapter].
 func (a *Adapter) Describe() storage.Manifest {
 	return storage.Manifest{

@@ -147,6 +147,17 @@ func (a *Adapter) apply(ctx context.Context, m migration.Migration) error {
 	return nil
 }
 
+// Script is the SQL of every migration, for people who apply it themselves. It
+// does not note what was applied: Migrate, which can be repeated, does.
+func Script() (string, error) {
+	known, err := migration.Known(migrationFiles, "migrations")
+	var b strings.Builder
+	for _, m := range known {
+		fmt.Fprintf(&b, "-- %04d_%s\n%s\n", m.Version, m.Name, m.SQL)
+	}
+	return b.String(), err
+}
+
 // statement leaves the comments out.
 func statement(text string) string {
 	var lines []string

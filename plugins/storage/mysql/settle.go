@@ -246,7 +246,7 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 			more = len(list) > most
 			list = list[:min(len(list), most)]
 			for _, it := range list {
-				it.restore(req.Since)
+				it.restore(req.Since, t.now)
 				after = it.ItemID
 			}
 			if err := t.save(list...); err != nil {
@@ -267,13 +267,14 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 	return n, nil
 }
 
-func (it *item) restore(since time.Time) {
+func (it *item) restore(since, now time.Time) {
 	if it.State != storage.Uncertain {
 		it.State, it.LastError = storage.Uncertain, &storage.ItemError{Code: "restored"}
 	}
 	it.Unresolved, it.changed = true, true
 	it.release()
 	it.LeaseToken++
+	it.ClaimedAt = now.UTC() // R3: a request of the lost time may be on its way
 	if it.FirstUnresolvedAt.IsZero() {
 		it.FirstUnresolvedAt = since.UTC()
 	}

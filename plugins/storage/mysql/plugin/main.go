@@ -5,23 +5,11 @@
 package main
 
 import (
-	"context"
-
-	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/guest"
 	"github.com/fencepost/fencepost/plugins/sdk/guest/storageplugin"
-	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"github.com/fencepost/fencepost/plugins/storage/mysql"
 )
 
-var plugin = storageplugin.Serve(open, guest.WithSQL())
-
-func open(ctx context.Context, host capability.Host, o storage.Opening) (storage.Adapter, error) {
-	a, err := mysql.Open(ctx, host.SQL, o.Migrate)
-	if err != nil {
-		return nil, err // not a nil adapter in an interface
-	}
-	return a, nil
-}
+var plugin = storageplugin.Serve(mysql.OpenPlugin, guest.WithSQL())
 
 func main() { plugin.Main() }
