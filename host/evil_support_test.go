@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -15,8 +16,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,7 +99,7 @@ func (f folder) install(content []byte, isolation grant.Isolation, change func(*
 	}
 	m := grant.Manifest{
 		Name: locked.Name, Version: locked.Version, Kind: locked.Kind, Capabilities: []capability.Name{capability.HTTPName, capability.LogName},
-		Hosts: []string{"api.example.com"}, Secrets: []string{"api_key"},
+		Hosts: locked.Hosts, Secrets: locked.Secrets,
 	}
 	sidecar, err := json.Marshal(m)
 	if err == nil && !native {
@@ -150,38 +153,48 @@ func newReceiver(t testing.TB) *receiver {
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
+	// A folder of the path is the exporter that asks.
+	who, what := path.Split(req.URL.Path)
 	r.mu.Lock()
 	r.seen[req.URL.Path]++
 	r.keys = append(r.keys, req.Header.Get("Authorization"))
 	hold := r.hold
 	r.mu.Unlock()
-	switch req.URL.Path {
-	case "/usage":
+	switch what {
+	case "usage":
 		var said struct{ Identifier string }
 		_ = json.Unmarshal(body, &said)
 		r.mu.Lock()
-		r.took[said.Identifier]++
+		r.took[who+said.Identifier]++
 		r.mu.Unlock()
 		if hold != nil {
 			r.held <- struct{}{}
 			<-hold
 		}
-	case "/redirect":
+	case "redirect":
 		http.Redirect(w, req, req.URL.Query().Get("to")+"/usage", http.StatusTemporaryRedirect)
 		return
-	case "/echo":
+	case "echo":
 		w.Header().Set("X-Key", req.Header.Get("Authorization"))
-		_, _ = fmt.Fprintf(w, `{"you_sent": %q, "again": %q}`, req.Header.Get("Authorization"), strings.ToUpper(req.Header.Get("Authorization")))
+		_, _ = fmt.Fprintf(w, `{"you_sent": %q, "again": %q}`, req.Header.Get("Authorization"), base64.StdEncoding.EncodeToString([]byte(apiKey)))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, "{}")
 }
 
-func (r *receiver) count(path string) int {
+// taken is how many items of an exporter whose path has this folder came, and
+// how often the most frequent of them did.
+func (r *receiver) taken(folder string) (items, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seen[path]
+	for id, n := range r.took {
+		if strings.HasPrefix(id, "/"+folder+"/") {
+			items++
+			most = max(most, n)
+		}
+	}
+	return items, most
 }
 
 // total is the number of requests of any path.
@@ -206,7 +219,7 @@ func (r *receiver) lastKey() string {
 // exporterOf is an exporter that sends to the receiver.
 func (r *receiver) exporter(name, plugin string) config.Exporter {
 	return config.Exporter{
-		Name: name, Plugin: plugin, Account: "acct_1", Mode: "test", Secrets: map[string]string{"api_key": "env:STRIPE_API_KEY"},
+		Name: name, Plugin: plugin, Account: "acct_" + name, Mode: "test", Secrets: map[string]string{"api_key": "env:STRIPE_API_KEY"},
 		BaseURL: r.URL, CAFile: r.ca, AllowPrivate: []string{"127.0.0.0/8"},
 		Mapping: config.Mapping{Features: map[string]map[string]string{"tokens": {}}},
 	}
@@ -214,7 +227,7 @@ func (r *receiver) exporter(name, plugin string) config.Exporter {
 
 // running is a host whose exporters are watched.
 type running struct {
-	*testing.T
+	testing.TB
 	*host.Host
 	store storage.Adapter
 	log   *syncBuffer
@@ -222,11 +235,19 @@ type running struct {
 }
 
 // run opens a host with exporters and one customer.
-func run(t *testing.T, cfg host.Config) *running {
+func run(t testing.TB, cfg host.Config) *running {
 	t.Helper()
-	r := &running{T: t, log: &syncBuffer{}, store: cfg.Store}
+	r := &running{TB: t, log: &syncBuffer{}, store: cfg.Store}
 	cfg.Logger = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r.Host = open(t, cfg)
+	var err error
+	if r.Host, err = host.Open(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(context.Background()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
 	customers := map[string]string{}
 	for _, e := range cfg.Settings.Exporters {
 		customers[e.Name] = "cus_1"
@@ -243,7 +264,7 @@ func run(t *testing.T, cfg host.Config) *running {
 func (r *running) record() {
 	r.Helper()
 	r.n++
-	out, err := r.Engine().Record(r.Context(), engine.Event{ID: fmt.Sprint(r.n), Tenant: "acme", Feature: "tokens", Quantity: decimal.One})
+	out, err := r.Engine().Record(r.Context(), engine.Event{ID: strconv.Itoa(r.n), Tenant: "acme", Feature: "tokens", Quantity: decimal.One})
 	if err != nil {
 		r.Fatalf("record %d: %v %v", r.n, out, err)
 	}

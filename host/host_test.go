@@ -36,6 +36,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == slowWorkerArg {
+		serveSlowly(os.Args[2])
+		return
+	}
+	if err := os.Setenv("FENCEPOST_TEST_CANARY", envCanary); err != nil { // plugins must not see it
+		panic(err)
+	}
 	dir, err := os.MkdirTemp("", "fencepost-host-")
 	if err != nil {
 		panic(err)
@@ -52,6 +59,9 @@ var stateDir string
 
 // workerArg makes this test's program a worker of plugins.
 const workerArg = "plugin-worker"
+
+// envCanary is in this program's environment.
+const envCanary = "canaryOfTheEnvironment"
 
 // apiKey is a canary: it must be seen nowhere but in the Authorization header.
 const apiKey = "sk_test_canaryCanaryCanary42"

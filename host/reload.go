@@ -126,7 +126,7 @@ func (x *exporterRuntime) load(ctx context.Context, was *loaded) (*loaded, error
 	p, err := x.host.findPlugin(x.settings, x.field)
 	if disabled, ok := errors.AsType[*sdk.Error](err); ok && disabled.Code == "plugin_disabled" {
 		if errors.Is(was.err, errDisabled) {
-			return nil, nil //nolint:nilnil,nilerr // nothing to do is no error
+			return nil, nil //nolint:nilnil // nothing to do is no error
 		}
 		next := x.newLoaded(was.plugin)
 		next.manifest = was.manifest

@@ -88,6 +88,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, logger *slog.Logger)
 	}
 	opened := hostConfig(cfg, logger, true)
 	opened.Tracer, opened.MetricReaders = push.provider(), push.readers
+	opened.Loaded = func(string) { debug.FreeOSMemory() }
 	h, err := host.Open(ctx, opened)
 	if err != nil {
 		_ = ln.Close()
