@@ -118,8 +118,6 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: finding, Text: "plan"}
 		} else if !known {
 			continue
-		} else if outbox.Restored(i) { // pending, too, with what the books say
-			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "plan"}
 		}
 		if move, err := outbox.Resolve(i, asked, s, act); err == nil && outbox.Unmet(move.Expect, i, now) == nil {
 			r.May = append(r.May, to)
