@@ -138,6 +138,12 @@ func memoryGroup(t *testing.T, limit int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return groupIn(t, mounts, limit)
+}
+
+// groupIn does it where one of these mounts has the controller.
+func groupIn(t *testing.T, mounts []byte, limit int) (string, error) {
+	t.Helper()
 	last := fmt.Errorf("no control groups for memory in %d mounts", bytes.Count(mounts, []byte("\n")))
 	for line := range strings.Lines(string(mounts)) {
 		f := strings.Fields(line)
@@ -206,5 +212,58 @@ func ranOutByLimit(t *testing.T, s *server) {
 	// Of the heap, or of a thread's stack.
 	if why := strings.Join(said, ""); s.cmd.ProcessState.Success() || !strings.Contains(why, "memory") && !strings.Contains(why, "pthread_create failed") {
 		t.Fatalf("ended with %v: %s", s.err, why)
+	}
+}
+
+// The control group of F08 is made on machines of either version, and of both: this
+// one has version 1, so what is done on version 2 is looked at in a folder.
+func TestMemoryGroup(t *testing.T) {
+	t.Parallel()
+	read := func(parts ...string) string {
+		text, err := os.ReadFile(filepath.Join(parts...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	second, first, bare := t.TempDir(), t.TempDir(), t.TempDir()
+	for dir, controllers := range map[string]string{second: "cpuset cpu io memory pids\n", bare: "cpu pids\n"} {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte(controllers), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const others = "proc /proc proc rw 0 0\ntmpfs /sys/fs/cgroup tmpfs ro 0 0\n"
+	v1 := "cgroup " + bare + "/none cgroup rw,cpu 0 0\ncgroup " + first + " cgroup rw,nosuid,memory 0 0\n"
+	v2 := func(dir string) string { return "cgroup2 " + dir + " cgroup2 rw,nsdelegate 0 0\n" }
+	for name, tc := range map[string]struct{ mounts, root, file string }{
+		"version 2":                          {others + v2(second), second, "memory.max"},
+		"version 1":                          {others + v1, first, "memory.limit_in_bytes"},
+		"both, memory is of version 1":       {others + v2(bare) + v1, first, "memory.limit_in_bytes"},
+		"both, memory is of version 2":       {others + "cgroup " + bare + "/none cgroup rw,cpu 0 0\n" + v2(second), second, "memory.max"},
+		"the first cannot be written":        {others + v2(filepath.Join(bare, "gone")) + v2(second), second, "memory.max"},
+		"version 2 without memory, and none": {others + v2(bare), "", ""},
+		"none":                               {others, "", ""},
+	} {
+		dir, err := groupIn(t, []byte(tc.mounts), 12<<20)
+		if tc.root == "" {
+			if err == nil {
+				t.Errorf("%s: a group in %s", name, dir)
+			}
+			continue
+		}
+		if err != nil || filepath.Dir(dir) != tc.root {
+			t.Fatalf("%s: %q, %v", name, dir, err)
+		}
+		if got := read(dir, tc.file); got != "12582912" {
+			t.Errorf("%s: the limit is %s", name, got)
+		}
+		if tc.root == second {
+			if got := read(second, "cgroup.subtree_control"); got != "+memory" {
+				t.Errorf("%s: the controller is handed down by %q", name, got)
+			}
+			if got := read(dir, "memory.swap.max"); got != "0" {
+				t.Errorf("%s: it may swap %s", name, got)
+			}
+		}
 	}
 }

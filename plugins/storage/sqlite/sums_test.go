@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -66,5 +67,37 @@ func TestSumsByRanges(t *testing.T) {
 	q := storage.SumQuery{Exporter: "other", Account: "acct_1", Mode: "test", From: from, To: to, Limit: 10}
 	if page, err := a.SumItems(t.Context(), q); err != nil || len(page.Sums) != 0 {
 		t.Errorf("another destination: %v, %v", page, err)
+	}
+}
+
+// O25: a sum costs the items that it adds up, not those that the store has: 240
+// items of one customer and hour, of 20,000 and of 200,000.
+func BenchmarkSums(b *testing.B) {
+	for _, n := range []int{20_000, 200_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			a := openAt(b, filepath.Join(b.TempDir(), "f.db"), newClock())
+			route, rev := addRoute(b, a)
+			for done := 0; done < n; done += 1000 {
+				units := make([]storage.Unit, 1000)
+				for i := range units {
+					k := done + i
+					e := event("acme", fmt.Sprint("e", k), "1")
+					e.OccurredAt = period.Add(time.Duration(k) * 15 * time.Second / 50) // 240 an hour of each
+					it := item(e, route, "m1")
+					it.Customer = fmt.Sprint("c", k%50)
+					units[i] = plain(e, it)
+				}
+				record(b, a, storage.RecordRequest{Units: units, RoutesRevision: rev})
+			}
+			q := storage.SumQuery{
+				Exporter: "stripe", Account: "acct_1", Mode: "test", From: period, To: period.Add(time.Hour), Customer: "c7", Limit: 100,
+			}
+			for b.Loop() {
+				page, err := a.SumItems(b.Context(), q)
+				if err != nil || len(page.Sums) != 1 || page.Sums[0].Open != 240 {
+					b.Fatal(page, err)
+				}
+			}
+		})
 	}
 }
