@@ -54,6 +54,8 @@ type sighting struct {
 type incarnations struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
+	// owner is by which name this host claims.
+	owner string
 
 	mu     sync.Mutex
 	file   memoryFile
@@ -265,7 +267,7 @@ func (i *incarnations) allow(claim storage.Claim, before int64) error {
 		i.reason = ReasonUnreached // the next heartbeat says what it is
 		return fmt.Errorf("%w: %s", errBehind, i.reason)
 	}
-	m := i.memory.saw(claim)
+	m := i.memory.saw(claim, i.owner)
 	if in.Claims > before {
 		return i.remember(m)
 	}

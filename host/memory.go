@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -36,18 +37,35 @@ type remembered struct {
 	Noticed time.Time `json:"noticed,omitzero"`
 }
 
-// witness is an item and the lease token that a claim gave it.
+// witness is an item, the lease token that a claim gave it, and by which name this
+// host claimed. Two servers that both live give the same item the same token, each
+// to its own host.
 type witness struct {
-	Item  int64 `json:"item,omitempty"`
-	Token int64 `json:"token,omitempty"`
+	Item  int64  `json:"item,omitempty"`
+	Token int64  `json:"token,omitempty"`
+	Owner string `json:"owner,omitempty"`
+}
+
+// missing reports whether an item shows that the claim is not in its store.
+func (w witness) missing(d *storage.ItemDetail) bool {
+	if d.Item.LeaseToken < w.Token {
+		return true
+	}
+	if w.Owner == "" { // written by a release that did not keep it
+		return false
+	}
+	if d.Item.LeaseToken == w.Token && d.Item.LeaseOwner != "" && d.Item.LeaseOwner != w.Owner {
+		return true
+	}
+	return slices.ContainsFunc(d.Attempts, func(a storage.Attempt) bool { return a.LeaseToken == w.Token && a.Owner != w.Owner })
 }
 
 // saw returns what is remembered once a page was claimed.
-func (m remembered) saw(c storage.Claim) remembered {
+func (m remembered) saw(c storage.Claim, owner string) remembered {
 	m.Claims = max(m.Claims, c.Incarnation.Claims)
 	if len(c.Items) > 0 {
 		copy(m.Last[1:], m.Last[:])
-		m.Last[0] = witness{c.Items[0].ItemID, c.Items[0].LeaseToken}
+		m.Last[0] = witness{c.Items[0].ItemID, c.Items[0].LeaseToken, owner}
 	}
 	return m
 }

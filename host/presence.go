@@ -76,10 +76,12 @@ func (h *Host) newPresence() *presence {
 	if len(h.exporters) == 0 && !h.cfg.WithoutDelivery {
 		dir = "" // it sends nothing, so it has nothing to remember
 	}
+	known := newIncarnations(dir, h.cfg.Logger)
+	known.owner = h.owner
 	return &presence{
 		store: store, items: items, owner: h.owner, version: h.cfg.Version, boot: boot, clock: clock,
 		flushed: h.engine.FlushedThrough, bound: time.Duration(h.cfg.Settings.Outbox.BackwardStep),
-		known: newIncarnations(dir, h.cfg.Logger), log: h.cfg.Logger,
+		known: known, log: h.cfg.Logger,
 	}
 }
 
@@ -172,7 +174,7 @@ func (p *presence) lost(ctx context.Context, in storage.Incarnation) (bool, erro
 			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("look for the last claims: %w", err)
-		case d.Item.LeaseToken < w.Token:
+		case w.missing(&d):
 			return true, nil
 		}
 	}
