@@ -185,10 +185,10 @@ func TestOneDeathIsOneFailure(t *testing.T) {
 			all.Go(func() { _, _ = p.Call(t.Context(), 1, nil) })
 		}
 		all.Wait()
+		if len(w.parked) != 0 {
+			t.Fatalf("parked %v", w.parked)
+		}
 		w.now += time.Minute // past the wait, so that nobody sleeps side by side
-	}
-	if len(w.parked) != 0 {
-		t.Errorf("parked %v", w.parked)
 	}
 	for range 4 {
 		g.wait.Add(1)
