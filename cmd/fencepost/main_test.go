@@ -40,6 +40,16 @@ func TestScript(t *testing.T) {
 	if err := os.Mkdir(cache, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Scripts that build a plugin in Go: nothing is fetched for them.
+	caches, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goCache, goModCache, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -57,7 +67,7 @@ func TestScript(t *testing.T) {
 			e.Vars = append(e.Vars, cacheVar+"="+cache, "PORT="+port, "PORT2="+port2, "STRIPE_API_KEY=sk_test_"+canary,
 				"CANARY="+canary, "NOW="+now.Format(time.RFC3339),
 				"TODAY="+now.Truncate(24*time.Hour).Format(time.RFC3339), "TOMORROW="+now.Truncate(24*time.Hour).AddDate(0, 0, 1).Format(time.RFC3339),
-				"FENCEPOST_CONFIG=", "FENCEPOST_SERVER=")
+				"FENCEPOST_CONFIG=", "FENCEPOST_SERVER=", "CHECKOUT="+checkout, "GOCACHE="+goCache, "GOMODCACHE="+goModCache, "GOPROXY=off")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

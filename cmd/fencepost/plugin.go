@@ -83,7 +83,7 @@ func joined[T ~string](list []T) string {
 	for i, t := range list {
 		texts[i] = string(t)
 	}
-	return dash(strings.Join(texts, ", "))
+	return strings.Join(texts, ", ")
 }
 
 func dash(s string) string {

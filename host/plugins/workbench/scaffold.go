@@ -46,9 +46,18 @@ type Beginning struct {
 	Examples, SDKs fs.FS
 }
 
-// sampleName is what the sample is called, and gives its name to what it is
-// copied to.
-const sampleName = "meterline"
+// The samples' names, in whose places the new name comes.
+const (
+	exporterSample = "meterline"
+	storageSample  = "tally"
+)
+
+func (b Beginning) sample() string {
+	if b.Kind == grant.KindStorage {
+		return storageSample
+	}
+	return exporterSample
+}
 
 var (
 	scaffoldName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,63}$`)
@@ -112,7 +121,7 @@ func (b Beginning) collect(files map[string][]byte) error {
 		}
 	}
 	if b.Kind == grant.KindStorage {
-		list, shared = []copied{{"storage-go", ".", false}}, nil
+		source, list, shared = b.Examples, []copied{{"storage-go", ".", false}}, nil
 	}
 	for _, c := range list {
 		if err := b.copy(files, source, c); err != nil {
@@ -166,12 +175,17 @@ func (b Beginning) typeName() string {
 
 func (b Beginning) rename(p string) string {
 	dir, file := path.Split(p)
-	return path.Join(dir, strings.ReplaceAll(file, sampleName, strings.ReplaceAll(b.ident(), "_", "")))
+	name := b.Name
+	if strings.HasSuffix(file, ".go") {
+		name = b.ident()
+	}
+	return path.Join(strings.ReplaceAll(dir, b.sample(), b.ident()), strings.ReplaceAll(file, b.sample(), name))
 }
 
 // rewrite puts the new name in the place of the sample's.
 func (b Beginning) rewrite(text string) string {
 	const ours = "github.com/fencepost/fencepost/examples/"
+	sampleName := b.sample()
 	pairs := []string{
 		// Go: the package is called as an identifier can be, and lies in the new module.
 		ours + "exporter-go/" + sampleName, b.Module + "/" + b.ident(),
@@ -193,6 +207,7 @@ func (b Beginning) rewrite(text string) string {
 		"told in\n * examples/exporter-go/meterline, which is the same exporter in Go", "told in\n * provider.json",
 		"told in\n//! examples/exporter-go/meterline, which is the same exporter in Go", "told in\n//! provider.json",
 		"The sample exporter", "An exporter", "the sample exporter", "an exporter", "a sample exporter", "an exporter",
+		"the sample storage adapter", "a storage adapter", "a sample storage adapter", "a storage adapter",
 		strings.ToUpper(sampleName[:1]) + sampleName[1:], b.typeName(),
 		sampleName, b.Name,
 	}

@@ -104,7 +104,7 @@ func FindCheckout(from ...string) string {
 
 func (b Beginning) readme() string {
 	if b.Kind == grant.KindStorage {
-		return fmt.Sprintf("# %s\n\nA storage adapter for Fencepost.\n\n```\nfencepost plugin build --native\nfencepost plugin conformance bin/%s --dsn ./try.journal\ngo test ./...\n```\n", b.Name, b.Name)
+		return fmt.Sprintf("# %s\n\nA storage adapter for Fencepost.\n\n```\nfencepost plugin build --native\nfencepost plugin conformance bin/%s --dsn $PWD/try.journal\ngo test ./...\n```\n", b.Name, b.Name)
 	}
 	more := ""
 	if b.Language == Go {

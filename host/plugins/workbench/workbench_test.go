@@ -55,7 +55,7 @@ func TestBegin(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if bytes.Contains(bytes.ToLower(text), []byte(sampleName)) && want != "fencepost.h" {
+				if bytes.Contains(bytes.ToLower(text), []byte(exporterSample)) && want != "fencepost.h" {
 					t.Errorf("%s still has the sample's name", want)
 				}
 			}
@@ -70,6 +70,21 @@ func TestBegin(t *testing.T) {
 				t.Errorf("written over: %v", err)
 			}
 		})
+	}
+	storage := Beginning{Language: Go, Kind: grant.KindStorage, Name: "my-store", Checkout: root, Examples: examples.Sources, SDKs: sources.SDKs}
+	files, err := storage.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if strings.Contains(name+string(text), storageSample) {
+			t.Errorf("%s still has the sample's name", name)
+		}
+	}
+	for _, want := range []string{"main.go", "manifest.json", "mystore/mystore.go", "mystore/mystore_test.go", "go.mod"} {
+		if files[want] == nil {
+			t.Errorf("no %s", want)
+		}
 	}
 	for name, change := range map[string]func(*Beginning){
 		"NAME":     func(b *Beginning) { b.Name = "Meter" },
