@@ -23,7 +23,7 @@ import (
 // both sides of each ratio.
 func BenchmarkGuests(b *testing.B) {
 	const calls = 20
-	request, answers := guestDelivery(b)
+	request, answers := guestDelivery(b, 100)
 	call := map[string]func(int) time.Duration{}
 	for _, language := range []string{"go", "c", "rust", "assemblyscript"} {
 		m := guestModule(b, language, answers)
@@ -54,16 +54,16 @@ func BenchmarkGuests(b *testing.B) {
 	}
 }
 
-func guestDelivery(b *testing.B) (request, answers []byte) {
+func guestDelivery(b *testing.B, n int) (request, answers []byte) {
 	b.Helper()
 	provider := meterlinetest.Provider()
-	items := make([]exporter.Item, 100)
+	items := make([]exporter.Item, n)
 	responses := make([]capability.Response, len(items))
 	for i := range items {
 		items[i] = exporter.Item{
 			ID: fmt.Sprintf("item-%d", i), Identifier: fmt.Sprintf("fencepost_%026d", i), Attempt: 1, Kind: "event",
 			Account: provider.Configuration.Account, Mode: provider.Configuration.Mode, Customer: fmt.Sprintf("cus_%08d", i),
-			Feature: "tokens", Value: "1234.5678", Timestamp: time.Date(2026, 11, 30, 12, 0, i, 0, time.UTC), Mapping: provider.Mapping,
+			Feature: "tokens", Value: "1234.5678", Timestamp: time.Date(2026, 11, 30, 12, 0, i%60, 0, time.UTC), Mapping: provider.Mapping,
 		}
 		responses[i], _ = provider.Answer(conformance.Accept, capability.Request{}, items[i:i+1])
 	}
