@@ -118,6 +118,8 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: finding, Text: "plan"}
 		} else if !known {
 			continue
+		} else if outbox.Restored(i) { // pending, too, with what the books say
+			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "plan"}
 		}
 		if move, err := outbox.Resolve(i, asked, s, act); err == nil && outbox.Unmet(move.Expect, i, now) == nil {
 			r.May = append(r.May, to)
@@ -168,7 +170,8 @@ func errorText(code string, status int, message string) string {
 // for each in the plan's order. An item that moved since the plan was made is
 // refused, and one that is not the one that the plan describes (code
 // "another_item"): the plan is of another store, or of the time before a restore.
-// The others go on. What is empty in the plan beside To is not compared. It ends early, with what was done, only when ctx
+// The others go on. A plan from before the last restore that was settled is refused
+// as a whole (code "restored_since"): what it knows may be of the lost time. What is empty in the plan beside To is not compared. It ends early, with what was done, only when ctx
 // ends or the store does not answer.
 func (e *Engine) RecoverApply(ctx context.Context, p RecoverPlan, a Act) ([]Recovered, error) {
 	if p.Version != planVersion {
@@ -179,6 +182,9 @@ func (e *Engine) RecoverApply(ctx context.Context, p RecoverPlan, a Act) ([]Reco
 	}
 	if p.MadeAt.After(e.cfg.Now().Add(planSkew)) {
 		return nil, sdk.Invalid("created", "the time at which the plan was made, which is not ahead of this host's clock")
+	}
+	if err := e.restoredSince(ctx, p.MadeAt); err != nil {
+		return nil, err
 	}
 	out := make([]Recovered, 0, len(p.Items))
 	for _, i := range p.Items {
@@ -233,4 +239,32 @@ func (e *Engine) recoverOne(ctx context.Context, p RecoverPlan, i RecoverItem, a
 	token := i.LeaseToken
 	_, err = e.Resolve(ctx, i.ItemID, Resolution{To: i.To, LeaseToken: &token, Evidence: i.Evidence, ProviderRef: i.ProviderRef, Attempts: i.More}, a)
 	return err
+}
+
+// restoredSince fails if a restore was settled after an instant. An item that was
+// uncertain in the backup has the token again that it had before it was settled in
+// the lost time, so no token tells. // Q17.
+func (e *Engine) restoredSince(ctx context.Context, madeAt time.Time) error {
+	if madeAt.IsZero() {
+		return nil
+	}
+	q := storage.ActionQuery{Kind: storage.ActionRestore, Limit: 1000}
+	for {
+		page, err := e.Actions(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, a := range page.Actions {
+			if a.At.After(madeAt) {
+				return &sdk.Error{
+					Tag: sdk.TagConflict, Code: "restored_since", Field: "created", Rule: "a plan that was made after the last restore was settled",
+					Hint: "make it anew: what it says may be of the time that the store lost",
+				}
+			}
+		}
+		if !page.More {
+			return nil
+		}
+		q.After = page.Next
+	}
 }

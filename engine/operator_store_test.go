@@ -147,6 +147,45 @@ func TestRecoverPlanAndApply(t *testing.T) {
 	}, func(c *engine.Config) { c.AttemptBudget = 1 })
 }
 
+// Q17, T8: what a restore made uncertain is sent again only by somebody who looked,
+// and a plan from before it is refused as a whole.
+func TestRecoverAfterARestore(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		old, err := d.RecoverPlan(ctx, engine.RecoverFilter{})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		item := d.want("pending")[0]
+		settle := d.st.(storage.SettlementStore)
+		if n, err := settle.MarkRestored(ctx, storage.RestoreRequest{
+			Before: item.CreatedAt.Add(time.Hour), Since: item.CreatedAt, Limit: 10,
+			Action: storage.Action{Kind: storage.ActionRestore, Actor: "anna", Reason: "backup"},
+		}); err != nil || n != 1 {
+			d.t.Fatalf("%d, %v", n, err)
+		}
+		if i := d.want("uncertain")[0]; i.ClaimedAt.IsZero() {
+			d.t.Error("the quiet time begins before the restore")
+		}
+		old.MadeAt = noon.Add(-time.Hour)
+		if _, err := d.RecoverApply(ctx, old, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "restored_since"}) {
+			d.t.Errorf("%v", err)
+		}
+		if _, err := d.Resolve(ctx, item.ItemID, engine.Resolution{To: storage.Pending}, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "evidence_required"}) {
+			d.t.Errorf("%v", err)
+		}
+		if _, err := d.Resolve(ctx, item.ItemID, engine.Resolution{To: storage.Pending, Evidence: asserted(outbox.FoundRefused)}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		d.deliver()
+		d.want("accepted")
+	})
+}
+
 // R3, Q11: what goes back to pending gets attempts and is sent again.
 func TestResolveToPending(t *testing.T) {
 	t.Parallel()

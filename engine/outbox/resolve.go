@@ -32,7 +32,8 @@ type Resolution struct {
 	// the one that it has now.
 	LeaseToken *int64
 	// Evidence is required for accepted, of finding taken, and for rejected, of
-	// finding refused.
+	// finding refused; for pending of finding refused, of an item that a restore
+	// made uncertain.
 	Evidence *Evidence
 	// ProviderRef is the provider's name for it, of accepted.
 	ProviderRef string
@@ -59,6 +60,10 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 		Set:    storage.Change{State: r.To},
 	}
 	settled, detail := true, map[string]any{}
+	if r.To == storage.Pending && Restored(item) && r.Evidence == nil {
+		return storage.Transition{}, refusal("evidence_required", "what the provider's books say of it, finding refused",
+			"in the time that the restored store lacks it may have been made anew under another identifier and taken: look before it is sent again")
+	}
 	switch r.To {
 	case storage.Accepted:
 		t.Set.AcceptedNow, t.Set.Settled = true, &settled
@@ -87,6 +92,15 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 	return t, nil
 }
 
+// Restored reports whether an item is uncertain because the store went back in
+// time: what it was by then is not known, nor what took its place.
+func Restored(i storage.Item) bool {
+	return i.State == storage.Uncertain && i.LastError != nil && i.LastError.Code == codeRestored
+}
+
+// codeRestored is of what [storage.SettlementStore].MarkRestored made uncertain.
+const codeRestored = "restored"
+
 // held reports whether an uncertain item got there because the provider holds its
 // identifier although no attempt of ours is open. Only then is it uncertain
 // without being unresolved, but for attempts that were all definite and used up.
@@ -112,7 +126,7 @@ func (r Resolution) check(s Standing, a Act) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	want := map[storage.ItemState]Finding{storage.Accepted: FoundTaken, storage.Rejected: FoundRefused, storage.Pending: ""}
+	want := map[storage.ItemState]Finding{storage.Accepted: FoundTaken, storage.Rejected: FoundRefused, storage.Pending: FoundRefused}
 	finding, known := want[r.To]
 	switch {
 	case !known:
@@ -122,11 +136,11 @@ func (r Resolution) check(s Standing, a Act) error {
 	case r.ProviderRef != "" && r.To != storage.Accepted:
 		return invalid("provider_ref", "of accepted")
 	case r.Evidence == nil:
-		if finding != "" {
+		if r.To != storage.Pending {
 			return invalid("evidence", "required: nothing else says what the provider did")
 		}
 		return nil
-	case finding != "" && r.Evidence.Finding != finding:
+	case r.Evidence.Finding != finding:
 		return invalid("evidence.finding", string(finding)+", to resolve to "+string(r.To))
 	}
 	return r.Evidence.Check(s.Admissible)

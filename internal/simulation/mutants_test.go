@@ -31,6 +31,7 @@ func TestMutants(t *testing.T) {
 		"O16: two sends of a customer at a time":       {noSerial: true},
 		"Q17: a restore goes unnoticed":                {noIncarnate: true},
 		"Q17: what was restored goes on":               {noRestoreLog: true},
+		"Q17: plans from before a restore":             {oldPlans: true},
 		"O12: evidence takes the place of evidence":    {overwrites: true},
 		"Q20: windows are staged whatever was, before": {noBound: true},
 	} {
@@ -95,13 +96,13 @@ func TestEngineMutants(t *testing.T) {
 			{"outbox/pass.go", "err := p.cfg.BeforeSend(ctx, claim)\n\tif err == nil {", "err := p.cfg.BeforeSend(ctx, claim)\n\tif true {"},
 		},
 		"O12: evidence moves the state": {
-			{"outbox/resolve.go", "t.Set.Disputed = &text\n\t\tif Charged", "t.Set.Disputed, t.Set.State = &text, storage.Rejected\n\t\tif Charged"},
+			{"outbox/attest.go", "t.Set.Disputed = &text\n\t\tif Charged", "t.Set.Disputed, t.Set.State = &text, storage.Rejected\n\t\tif Charged"},
 		},
 		"O12: evidence is not kept": {
-			{"outbox/resolve.go", "e.note(nil)))\n\tt.Action = &action", "e.note(nil)))\n\t_ = &action"},
+			{"outbox/attest.go", "e.note(nil)))\n\tt.Action = &action", "e.note(nil)))\n\t_ = &action"},
 		},
 		"O12: a dispute is settled with its acceptance": {
-			{"outbox/resolve.go", "t.Set.Settled = new(bool)\n\t\t}\n\t\tif item", "t.Set.Settled = &settled\n\t\t}\n\t\tif item"},
+			{"outbox/attest.go", "t.Set.Settled = new(bool)\n\t\t}\n\t\tif item", "t.Set.Settled = &settled\n\t\t}\n\t\tif item"},
 		},
 		"Q18: what is disputed is credited": {
 			{"outbox/corrections.go", "case of.Disputed != \"\":", "case false:"},

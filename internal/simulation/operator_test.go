@@ -29,23 +29,31 @@ func (w *world) operator(lane int) {
 		if idle {
 			continue
 		}
-		page, err := s.ListItems(context.Background(), storage.ItemQuery{Limit: 1000, Open: true})
-		if err != nil {
-			continue
+		w.round(s, slow)
+	}
+}
+
+// round is one look at what is open, and what follows from it.
+func (w *world) round(s session, slow time.Duration) {
+	w.mu.Lock()
+	restores := w.store.restores
+	w.mu.Unlock()
+	page, err := s.ListItems(context.Background(), storage.ItemQuery{Limit: 1000, Open: true})
+	if err != nil {
+		return
+	}
+	var plans []outbox.Requeued
+	for _, it := range page.Items {
+		if p, ok := w.decide(s, it); ok {
+			plans = append(plans, p)
 		}
-		var plans []outbox.Requeued
-		for _, it := range page.Items {
-			if p, ok := w.decide(s, it); ok {
-				plans = append(plans, p)
-			}
-		}
-		w.sleep(context.Background(), lane, slow)
-		for _, p := range plans {
-			w.carryOut(s, p)
-		}
-		if w.has.windows {
-			w.settleWindows(s)
-		}
+	}
+	w.sleep(context.Background(), s.lane, slow)
+	for _, p := range plans {
+		w.carryOut(s, p, restores)
+	}
+	if w.has.windows {
+		w.settleWindows(s)
 	}
 }
 
@@ -109,9 +117,10 @@ func (w *world) resolve(it storage.Item) (outbox.Requeued, bool) {
 	w.mu.Lock()
 	taken, send := w.provider.facts[w.store.row(it.ItemID).subject] > 0, w.draw(2) == 0
 	// To send it again is nothing that the books have to be asked for: the rules
-	// let it happen only while the provider knows what it took. After a restore
-	// it may have taken the fact under an identifier that is lost.
-	blind := !w.has.restore && w.draw(4) == 0
+	// let it happen only while the provider knows what it took. What a restore
+	// made uncertain it may have taken under an identifier that is lost: that is
+	// for the engine to know.
+	blind := w.draw(4) == 0
 	w.mu.Unlock()
 	r := outbox.Resolution{To: storage.Pending, LeaseToken: &it.LeaseToken}
 	switch {
@@ -122,7 +131,9 @@ func (w *world) resolve(it storage.Item) (outbox.Requeued, bool) {
 	case taken:
 		r.To = storage.Accepted
 		r.Evidence = &outbox.Evidence{Kind: outbox.EvidenceProvider, Source: outbox.SourceSumPresent, Finding: outbox.FoundTaken, Text: "in the sum"}
-	case !send:
+	case send:
+		r.Evidence = &outbox.Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "not in the books"}
+	default:
 		r.To = storage.Rejected
 		r.Evidence = &outbox.Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "not in the books"}
 	}
@@ -197,9 +208,11 @@ func (w *world) settle(what string, it storage.Item, rule any, how any) (outbox.
 	return outbox.Requeued{Moves: []storage.Transition{t}}, true
 }
 
-func (w *world) carryOut(s session, p outbox.Requeued) {
+// carryOut does what was planned, unless a restore was settled since: what a plan
+// knows may be of the lost time, and the engine refuses a plan that old.
+func (w *world) carryOut(s session, p outbox.Requeued, restores int64) {
 	w.mu.Lock()
-	stale := w.store.stale
+	stale := w.store.stale || w.store.restores != restores && !w.hooks.oldPlans
 	w.mu.Unlock()
 	if stale {
 		return

@@ -205,7 +205,11 @@ func (s sender) happens(f fate, it *outbox.SendItem) (exporter.OutcomeKind, []ex
 		request.do()
 		return exporter.Retry, seen(exporter.ClassIndefinite)
 	case fateLate:
-		w.after(w.between(time.Second, flightMax), func() { request.do() })
+		w.flying[request.id]++
+		w.after(w.between(time.Second, flightMax), func() {
+			w.flying[request.id]--
+			request.do()
+		})
 		return exporter.Uncertain, seen(exporter.ClassIndefinite)
 	case fateFailedAfter:
 		request.do()

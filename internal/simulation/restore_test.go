@@ -33,13 +33,25 @@ func (w *world) backups() {
 	w.mu.Lock()
 	b := w.store.backup()
 	later := w.between(time.Hour, max(2*time.Hour, min(30*time.Hour, w.heals-w.since()-2*time.Hour)))
+	if w.seed/5%2 == 1 {
+		later = time.Second
+	}
 	w.mu.Unlock()
 	w.sleep(context.Background(), laneBackup, later)
+	// Half of them while a request is under way that nobody waits for, and by
+	// somebody in a hurry.
+	hurried := w.hurries(b)
 	w.mu.Lock()
+	if hurried {
+		w.count("backup restored in a hurry")
+	}
 	if w.failure == "" {
 		w.store.restore(b)
 	}
 	wait := w.between(2*time.Minute, 90*time.Minute)
+	if hurried {
+		wait, w.store.downUntil = w.between(time.Minute, 3*time.Minute), w.since()+time.Minute
+	}
 	w.mu.Unlock()
 	for {
 		w.sleep(context.Background(), laneBackup, wait)
@@ -50,11 +62,38 @@ func (w *world) backups() {
 			done = true
 		}
 		wait = w.between(time.Minute, time.Hour)
+		if hurried {
+			wait = time.Minute
+		}
 		w.mu.Unlock()
 		if done {
-			return
+			break
 		}
 	}
+	for range 3 {
+		if !hurried {
+			return
+		}
+		w.round(session{w: w, s: w.store, lane: laneBackup}, time.Second)
+	}
+}
+
+// hurries waits, in every other world, for a request that nobody waits for, of an
+// item which the backup takes for unsent.
+func (w *world) hurries(b *backup) bool {
+	for range 8 * 60 * int(w.seed/5%2) {
+		w.mu.Lock()
+		flies := slices.ContainsFunc(b.rows, func(r *row) bool {
+			return w.flying[r.ItemID] > 0 && r.SettledAt.IsZero() && r.State != storage.Uncertain && w.provider.facts[r.subject] == 0
+		})
+		over := w.since() > w.heals-2*time.Hour || w.failure != ""
+		w.mu.Unlock()
+		if flies || over {
+			return flies
+		}
+		w.sleep(context.Background(), laneBackup, time.Minute)
+	}
+	return false
 }
 
 func (s *store) backup() *backup {
@@ -98,6 +137,7 @@ func (s *store) markRestored(since time.Time) {
 			continue
 		}
 		r.Unresolved, r.LeaseToken = true, r.LeaseToken+1
+		r.ClaimedAt = s.now() // a page of the lost time may be on its way
 		if r.FirstUnresolvedAt.IsZero() {
 			r.FirstUnresolvedAt = since
 		}

@@ -167,7 +167,7 @@ func TestSimulation(t *testing.T) {
 
 // always is what has to happen in a run of the default size.
 var always = []string{
-	"abandoned", "accepted and disputed", "answer of the store lost", "attempts_exhausted", "backup restored", "call of the store lost",
+	"abandoned", "accepted and disputed", "answer of the store lost", "attempts_exhausted", "backup restored", "backup restored in a hurry", "call of the store lost",
 	"claim met a taken key", "claim met a taken row", "clock of the store stepped", "clock_untrusted", "commit after the caller gave up",
 	"correction sent: cancel", "correction sent: negative", "evidence against an item: accepted", "evidence against an item: pending",
 	"evidence against an item: uncertain", "horizon_passed", "host died", "host stopped for a while", "identifier of somebody else",

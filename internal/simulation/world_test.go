@@ -66,6 +66,7 @@ type world struct {
 	lives    int
 	left     map[int64]int // halves of an item that can still be taken back
 	stepped  time.Duration
+	flying   map[int64]int  // requests under way that nobody waits for, by item
 	rushed   int            // events of a rush
 	seen     map[string]int // what happened, by name
 	digest   uint64         // of everything that happened, in order
@@ -90,6 +91,7 @@ type hooks struct {
 	noSerial     bool // a claim takes a key that another one holds
 	noIncarnate  bool // nobody compares the store with what was seen of it
 	noRestoreLog bool // recovery leaves the items of a restored store as they are
+	oldPlans     bool // plans are carried out though a restore was settled since
 	overwrites   bool // evidence takes the place of what was known before
 	noBound      bool // a window is staged whatever was staged and acknowledged
 
@@ -131,7 +133,7 @@ func newWorld(seed uint64, h hooks, trace bool) *world {
 	w := &world{
 		seed: seed, start: time.Now(), hooks: h, random: rand.New(rand.NewPCG(seed, 0x6f7574626f78)),
 		has:   mix(seed, h.without),
-		later: map[int64]bool{}, left: map[int64]int{}, cancel: map[int]context.CancelFunc{}, seen: map[string]int{}, told: map[int64]int{},
+		later: map[int64]bool{}, left: map[int64]int{}, cancel: map[int]context.CancelFunc{}, seen: map[string]int{}, told: map[int64]int{}, flying: map[int64]int{},
 	}
 	if trace {
 		w.trace = &strings.Builder{}

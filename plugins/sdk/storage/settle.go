@@ -117,9 +117,10 @@ type EnqueueRequest struct {
 // RestoreRequest: every item that is pending, leased or quarantined, not
 // settled, not superseded and created at or before Before becomes uncertain,
 // unresolved, with first_unresolved_at = coalesce(first_unresolved_at, Since),
-// its lease gone and its token raised, with last error code "restored". One that
+// its lease gone, its token raised and its claimed_at now, since a request of the
+// lost time may be on its way, with last error code "restored". One that
 // is uncertain already counts if it is not unresolved or has no
-// first_unresolved_at: it gets those two, and its token is raised.
+// first_unresolved_at: it gets those two and claimed_at, and its token is raised.
 // The incarnation's Claims are raised above Claims, and its Restores by one.
 // At most Limit items are moved in one call; Claims and Restores move, and the
 // action is appended, with the call that leaves none. A dry run counts all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -34,7 +35,7 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 		return moved, err
 	}
 	err = a.write(ctx, op, func(_ context.Context, c *conn) (err error) {
-		moved, err = markRestored(c, &req)
+		moved, err = markRestored(c, &req, a.now())
 		if err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 
 // markRestored moves at most Limit items and answers how many it found, one
 // more than that when some are left.
-func markRestored(c *conn, req *storage.RestoreRequest) (int64, error) {
+func markRestored(c *conn, req *storage.RestoreRequest, now time.Time) (int64, error) {
 	doc, err := json.Marshal(storage.ItemError{Code: codeRestored})
 	if err != nil {
 		return 0, err
@@ -70,7 +71,7 @@ func markRestored(c *conn, req *storage.RestoreRequest) (int64, error) {
 	}
 	counts := countDeltas{}
 	for _, it := range all[:min(len(all), req.Limit)] {
-		n, err := c.bind(qRestore).int(it.item).time(req.Since).text(string(doc)).run()
+		n, err := c.bind(qRestore).int(it.item).time(req.Since).text(string(doc)).time(now).run()
 		if err != nil {
 			return 0, err
 		}

@@ -319,6 +319,10 @@ func markRestored(r *run) {
 		d := r.now(id)
 		r.same("an item", []any{d.State, d.Unresolved, d.FirstUnresolvedAt.UTC(), d.LeaseOwner, d.LeaseExpiresAt.IsZero()},
 			[]any{storage.Uncertain, true, since.UTC(), "", true})
+		// R3: what was claimed in the lost time may be on its way.
+		if id != uncertain.ItemID && d.ClaimedAt.Before(before.Now) {
+			r.errorf("claimed at %v, before it was restored at %v", d.ClaimedAt, before.Now)
+		}
 	}
 	if e := r.now(pending.ItemID).LastError; e == nil || e.Code != "restored" {
 		r.errorf("last error %s", text(e))

@@ -42,6 +42,7 @@ func TestSlipsAreFound(t *testing.T) {
 		"action for nothing enqueued":      {slipEnqueueWithoutAction, []string{"settle/enqueue"}},
 		"restore moves the first time":     {slipRestoreMovesFirst, []string{"settle/restored"}},
 		"restore takes what is settled":    {slipRestoreTakesSettled, []string{"settle/restored"}},
+		"restore keeps the last claim":     {slipRestoreKeepsClaim, []string{"settle/restored"}},
 		"restore is done too early":        {slipRestoreRaisesEarly, []string{"settle/restored"}},
 		"actions of all items":             {slipActionsUnfiltered, []string{"settle/actions-in-pages"}},
 		"a host that left stays":           {slipLeavingStays, []string{"host/beats-and-leaves"}},

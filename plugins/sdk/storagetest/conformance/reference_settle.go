@@ -41,6 +41,7 @@ const (
 	slipRestoreMovesFirst
 	slipRestoreTakesSettled
 	slipRestoreRaisesEarly
+	slipRestoreKeepsClaim
 	slipLeavingStays
 	slipSamplesWithoutBoot
 	slipRoleStolen
@@ -349,6 +350,9 @@ func (s *Reference) MarkRestored(ctx context.Context, req storage.RestoreRequest
 		}
 		it.Unresolved, it.LeaseOwner, it.LeaseExpiresAt = true, "", time.Time{}
 		it.LeaseToken++
+		if !s.slips.has(slipRestoreKeepsClaim) {
+			it.ClaimedAt = s.clock()
+		}
 		if it.FirstUnresolvedAt.IsZero() || s.slips.has(slipRestoreMovesFirst) {
 			it.FirstUnresolvedAt = req.Since.UTC()
 		}

@@ -11,7 +11,7 @@ WITH found AS MATERIALIZED (
 moved AS (
   UPDATE {schema}.fencepost_outbox_state AS u SET
     state = 'uncertain', unresolved = true, first_unresolved_at = coalesce(u.first_unresolved_at, $2::timestamptz),
-    lease_owner = NULL, lease_expires_at = NULL, lease_token = u.lease_token + 1,
+    lease_owner = NULL, lease_expires_at = NULL, lease_token = u.lease_token + 1, claimed_at = clock_timestamp(),
     last_error = CASE WHEN u.state = 'uncertain' THEN u.last_error ELSE jsonb_build_object('code', 'restored')::text END
   FROM found AS f WHERE u.item = f.item
   RETURNING u.route, u.state, f.was
