@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/fencepost/fencepost/host"
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/grant"
+	"github.com/fencepost/fencepost/host/plugins"
 	"github.com/fencepost/fencepost/host/sql"
 	"github.com/fencepost/fencepost/internal/mysqltest"
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -124,6 +126,11 @@ func TestStorageOverSQL(t *testing.T) {
 				return dsn, true
 			}
 			return getenv(name)
+		}
+		// Whoever installs it looks at it first, without a database.
+		looked, err := plugins.Folder{Dir: cfg.Settings.Plugins.Dir, Cache: cfg.Settings.Plugins.Cache}.Examine(t.Context(), filepath.Join(cfg.Settings.Plugins.Dir, "mysql"))
+		if err != nil || !slices.Equal(looked.Manifest.Capabilities, []capability.Name{capability.SQLName}) {
+			t.Fatalf("%s %s: %v", c.plugin, c.isolation, err)
 		}
 		h := open(t, cfg)
 		for range 2 {

@@ -93,9 +93,7 @@ func (f Folder) try(ctx context.Context, c *Candidate) error {
 	m, err := wasm.Open(ctx, wasm.Config{
 		Name: c.Manifest.Name, Version: c.Manifest.Version, Module: c.content,
 		Declared: wants, Granted: wants, InertFiles: true, CacheDir: f.Cache, Logger: f.Logger,
-		Host: carrier.Host{HTTPSend: func(context.Context, []byte) ([]byte, error) {
-			return nil, errors.New("nothing is sent for a plugin that is looked at")
-		}},
+		Host: carrier.Host{HTTPSend: nothing, AppendSend: nothing, SQLDo: nothing},
 	})
 	if err != nil {
 		return err
@@ -118,6 +116,11 @@ func (f Folder) try(ctx context.Context, c *Candidate) error {
 	}
 	c.Exporter = &d
 	return nil
+}
+
+// nothing is what is done for a plugin that is looked at.
+func nothing(context.Context, []byte) ([]byte, error) {
+	return nil, errors.New("nothing is done for a plugin that is looked at")
 }
 
 // Agree reports what a running exporter says beyond the manifest of its file,

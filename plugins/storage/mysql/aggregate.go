@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func (a *Adapter) Aggregate(ctx context.Context, q storage.AggregateQuery) (stor
 	if err := checkAggregate(&q); err != nil {
 		return storage.Aggregates{}, err
 	}
-	g := &grouping{q: &q, groups: map[string]*group{}}
+	g := &grouping{q: &q, groups: map[string]*group{}, decoded: map[string]map[string]string{}}
 	err := a.scan(ctx, "aggregate", func(t *tx) error {
 		at, seq := time.Time{}, int64(0)
 		for {
@@ -41,10 +42,13 @@ func (a *Adapter) Aggregate(ctx context.Context, q storage.AggregateQuery) (stor
 			err := t.query(func(r *row) {
 				n++
 				u := usage{at: r.time(), seq: r.int(), kind: storage.Kind(r.text()), quantity: r.decimal(), effect: r.decimal(), reverses: r.bool()}
-				r.decode(&u.dimensions)
+				doc := r.text()
 				u.corrected = r.decimal()
+				if u.dimensions, failed = g.dimensions(doc, failed); failed != nil {
+					return
+				}
 				at, seq = u.at, u.seq
-				if failed == nil && r.err == nil {
+				if r.err == nil {
 					failed = g.add(&u)
 				}
 			}, scanUsage+w.text+" ORDER BY e.occurred_at, e.seq LIMIT ?", append(w.args, maxPage)...)
@@ -102,6 +106,29 @@ type grouping struct {
 	cut      string
 	distinct int
 	rows     []storage.AggregateRow
+	// decoded are sets of dimensions by their JSON: usage repeats them.
+	decoded map[string]map[string]string
+}
+
+// maxDecoded bounds the sets that are remembered.
+const maxDecoded = 1_000
+
+func (g *grouping) dimensions(doc string, failed error) (map[string]string, error) {
+	if doc == "" || failed != nil {
+		return nil, failed
+	}
+	if d, ok := g.decoded[doc]; ok {
+		return d, nil
+	}
+	var d map[string]string
+	if err := json.Unmarshal([]byte(doc), &d); err != nil {
+		return nil, err
+	}
+	if len(g.decoded) == maxDecoded {
+		clear(g.decoded)
+	}
+	g.decoded[doc] = d
+	return d, nil
 }
 
 type group struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -37,6 +38,20 @@ type state struct {
 type write struct {
 	capability.Statement
 	rows int64
+	// tuple is the list of places of an insert of one row, which takes further
+	// rows: (?, ?, ?).
+	tuple string
+}
+
+// maxTuples is how many rows are inserted in one statement.
+const maxTuples = 200
+
+// text is the statement with as many places as it has rows.
+func (w *write) text() string {
+	if w.tuple == "" || w.rows == 1 {
+		return w.SQL
+	}
+	return w.SQL + strings.Repeat(", "+w.tuple, int(w.rows)-1)
 }
 
 const anyRows = -1
@@ -135,11 +150,21 @@ func (t *tx) rollback() {
 	}
 }
 
-// exec keeps a statement that changes so many rows.
+// exec keeps a statement that changes so many rows. Rows that are inserted one
+// after another go in together.
 func (t *tx) exec(rows int64, text string, args ...any) {
-	s := capability.Statement{SQL: text, Args: values(args)}
-	t.pending = append(t.pending, write{s, rows})
-	t.size += sizeOf(s)
+	w := write{Statement: capability.Statement{SQL: text, Args: values(args)}, rows: rows}
+	t.size += sizeOf(w.Statement)
+	if at := strings.LastIndex(text, " VALUES ("); rows == 1 && inserts(text) && at > 0 && !strings.Contains(text, " ON ") {
+		w.tuple = text[at+len(" VALUES "):]
+		if n := len(t.pending); n > 0 && t.pending[n-1].SQL == text && t.pending[n-1].tuple != "" && t.pending[n-1].rows < maxTuples {
+			last := &t.pending[n-1]
+			last.Args = append(last.Args, w.Args...)
+			last.rows++
+			return
+		}
+	}
+	t.pending = append(t.pending, w)
 }
 
 // room sends what is kept if it is much.
@@ -169,7 +194,7 @@ func (t *tx) flush(end capability.End) error {
 func (t *tx) send(list []write, end capability.End) error {
 	statements := make([]capability.Statement, len(list))
 	for i := range list {
-		statements[i] = list[i].Statement
+		statements[i] = capability.Statement{SQL: list[i].text(), Args: list[i].Args}
 	}
 	if end == capability.Commit && !t.sure(list) {
 		// What was changed is checked before it is committed.
