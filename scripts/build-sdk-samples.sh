@@ -33,13 +33,14 @@ example() { awk -v info="\`\`\`$1" '$0 == info {on = 1; next} /^```/ {on = 0} on
 keep() {
   mv "$new/$1.wasm" "$out/meterline-$1.wasm"
   mv "$new/example-$1.wasm" "$out/example-$1.wasm"
+  [[ ! -f $new/ledger-$1.wasm ]] || mv "$new/ledger-$1.wasm" "$out/ledger-$1.wasm"
   printf 'sdk: %-15s %8d bytes\n' "$1" "$(stat -c %s "$out/meterline-$1.wasm")"
 }
 
 # leave_out LANGUAGE WHAT removes what an earlier build left, so that no test
 # passes over it.
 leave_out() {
-  rm -f "$out/meterline-$1.wasm" "$out/example-$1.wasm"
+  rm -f "$out/meterline-$1.wasm" "$out/example-$1.wasm" "$out/ledger-$1.wasm"
   echo "sdk: no $2: the sample in $1 is left out" >&2
   absent+=("$1")
 }
@@ -56,6 +57,7 @@ build_c() {
   local clang=(clang --target=wasm32 -O2 -mbulk-memory -ffreestanding -nostdlib -Wall -Wextra -Werror '-Wl,--no-entry' '-Wl,--strip-all' -I sdk/c)
   example c >"$new/example.c"
   "${clang[@]}" -o "$new/c.wasm" sdk/c/sample/meterline.c
+  "${clang[@]}" -o "$new/ledger-c.wasm" sdk/c/sample/ledger.c
   "${clang[@]}" -o "$new/example-c.wasm" "$new/example.c"
   keep c
 }
@@ -70,6 +72,7 @@ build_rust() {
   wasm+=(-C lto -C strip=symbols --crate-type cdylib --extern "fencepost=$new/libfencepost.rlib")
   example rust >"$new/example.rs"
   "${rustc[@]}" "${wasm[@]}" --crate-name meterline -o "$new/rust.wasm" sdk/rust/sample/src/lib.rs
+  "${rustc[@]}" "${wasm[@]}" --crate-name ledger -o "$new/ledger-rust.wasm" sdk/rust/sample/src/ledger.rs
   "${rustc[@]}" "${wasm[@]}" --crate-name example -o "$new/example-rust.wasm" "$new/example.rs"
   keep rust
 }
@@ -96,6 +99,7 @@ build_assemblyscript() {
   ln -s "$PWD/sdk/assemblyscript" "$new/node_modules/fencepost-assemblyscript"
   example ts >"$new/example.ts"
   "${compile[@]}" sdk/assemblyscript/sample/meterline.ts --outFile "$new/assemblyscript.wasm"
+  "${compile[@]}" sdk/assemblyscript/sample/ledger.ts --outFile "$new/ledger-assemblyscript.wasm"
   "${compile[@]}" --baseDir "$new" example.ts --outFile example-assemblyscript.wasm
   keep assemblyscript
 }

@@ -7,6 +7,6 @@ import "embed"
 // SDKs are the SDKs as they lie in this folder.
 //
 //go:embed c/fencepost.h c/sample/meterline.c
-//go:embed rust/Cargo.toml rust/src rust/sample/Cargo.toml rust/sample/src
+//go:embed rust/Cargo.toml rust/src rust/sample/Cargo.toml rust/sample/src/lib.rs
 //go:embed assemblyscript/package.json assemblyscript/assembly assemblyscript/sample/meterline.ts
 var SDKs embed.FS

@@ -8,7 +8,12 @@
  *   static int32_t deliver(const fp_delivery *d, fp_writer *out);
  *   FP_SERVE(describe, configure, deliver)
  *
- * Each returns FP_OK, or what fp_fail returns. Build it with
+ * Each returns FP_OK, or what fp_fail returns. With FP_SERVE_ALL it has two more:
+ *
+ *   static int32_t probe(const fp_probe *p, fp_writer *out);
+ *   static int32_t webhook(const fp_webhook *m, fp_writer *out);
+ *
+ * of which either may be NULL. Build it with
  *
  *   clang --target=wasm32 -O2 -mbulk-memory -ffreestanding -nostdlib \
  *     -Wl,--no-entry -Wl,--strip-all -I sdk/c -o my.wasm my.c
@@ -37,6 +42,8 @@ FP_IMPORT("fencepost.io/v1", "input_read") extern uint32_t fp_input_read(void *a
 FP_IMPORT("fencepost.io/v1", "output_write") extern void fp_output_write(const void *at, uint32_t size);
 FP_IMPORT("fencepost.http/v1", "send") extern int32_t fp_http_send(const void *at, uint32_t size);
 FP_IMPORT("fencepost.http/v1", "receive") extern uint32_t fp_http_receive(void *at, uint32_t size);
+FP_IMPORT("fencepost.append/v1", "send") extern int32_t fp_append_send(const void *at, uint32_t size);
+FP_IMPORT("fencepost.append/v1", "receive") extern uint32_t fp_append_receive(void *at, uint32_t size);
 FP_IMPORT("fencepost.log/v1", "write") extern void fp_log_write(int32_t level, const void *at, uint32_t size);
 FP_IMPORT("fencepost.clock/v1", "now") extern int64_t fp_clock_now(void);
 FP_IMPORT("fencepost.random/v1", "read") extern void fp_random_read(void *at, uint32_t size);
@@ -381,12 +388,12 @@ FP_FUNC fp_item fp_read_item(fp_text message) {
 	return it;
 }
 
-/* fp_mapping is the value of a key of the item's mapping, or empty. */
-FP_FUNC fp_text fp_mapping(const fp_item *it, fp_text key) {
+/* fp_mapped is the value of a key of the entries in a field, or empty. */
+FP_FUNC fp_text fp_mapped(fp_text entries, uint32_t field, fp_text key) {
 	fp_text found = FP_TEXT("");
-	fp_reader r = fp_read(it->mapping);
+	fp_reader r = fp_read(entries);
 	while (fp_next(&r)) {
-		if (r.field != 13 || r.type != 2) continue;
+		if (r.field != field || r.type != 2) continue;
 		fp_text k = FP_TEXT(""), v = FP_TEXT("");
 		for (fp_reader e = fp_read(r.bytes); fp_next(&e);) {
 			if (e.field == 1 && e.type == 2) k = e.bytes;
@@ -396,6 +403,9 @@ FP_FUNC fp_text fp_mapping(const fp_item *it, fp_text key) {
 	}
 	return found;
 }
+
+/* fp_mapping is the value of a key of the item's mapping, or empty. */
+FP_FUNC fp_text fp_mapping(const fp_item *it, fp_text key) { return fp_mapped(it->mapping, 13, key); }
 
 /* fp_seconds rounds microseconds down. */
 FP_FUNC int64_t fp_seconds(int64_t micros) { return micros / 1000000 - (micros % 1000000 < 0); }
@@ -453,6 +463,97 @@ FP_FUNC void fp_put_outcome(fp_writer *out, const fp_outcome *o) {
 	fp_string(out, 5, o->code);
 	fp_string(out, 6, o->message);
 	fp_number(out, 7, o->mendable);
+	fp_close(out, began);
+}
+
+/* ---- reading back: method probe */
+
+/* fp_probe is a set of questions that parses as a whole. */
+typedef struct {
+	fp_text message;
+	uint32_t count;
+} fp_probe;
+
+/* fp_question asks for the sum of one customer's usage in [from, to). */
+typedef struct {
+	fp_text customer, feature;
+	int64_t from, to; /* microseconds */
+	fp_text message;  /* for fp_question_mapping */
+} fp_question;
+
+FP_FUNC bool fp_read_probe(fp_text message, fp_probe *p) {
+	fp_reader r = fp_read(message);
+	p->message = message;
+	while (fp_next(&r)) {
+		if (r.field != 1 || r.type != 2) continue;
+		p->count++;
+		fp_reader in = fp_read(r.bytes);
+		while (fp_next(&in))
+			if (in.field == 3 && in.type == 2 && !fp_parses(in.bytes)) return false;
+		if (in.bad) return false;
+	}
+	return !r.bad;
+}
+
+/* fp_next_question walks the questions, as fp_next_item walks items. */
+FP_FUNC bool fp_next_question(fp_reader *r, fp_question *q) {
+	while (fp_next(r)) {
+		if (r->field != 1 || r->type != 2) continue;
+		*q = (fp_question){.message = r->bytes};
+		for (fp_reader in = fp_read(r->bytes); fp_next(&in);) {
+			if (in.field == 1 && in.type == 2) q->customer = in.bytes;
+			if (in.field == 2 && in.type == 2) q->feature = in.bytes;
+			if (in.field == 4 && in.type == 0) q->from = (int64_t)in.number;
+			if (in.field == 5 && in.type == 0) q->to = (int64_t)in.number;
+		}
+		return true;
+	}
+	return false;
+}
+
+FP_FUNC fp_text fp_question_mapping(const fp_question *q, fp_text key) { return fp_mapped(q->message, 3, key); }
+
+/* fp_sum answers one question, in their order. An empty sum says that the
+ * provider did not say, which is not zero; code tells why. */
+typedef struct {
+	fp_text sum, meter, code, message;
+} fp_sum;
+
+FP_FUNC void fp_put_sum(fp_writer *out, const fp_sum *s) {
+	uint32_t began = fp_open(out, 1);
+	fp_string(out, 1, s->sum);
+	fp_string(out, 2, s->meter);
+	fp_string(out, 3, s->code);
+	fp_string(out, 4, s->message);
+	fp_close(out, began);
+}
+
+/* ---- messages of the provider: method webhook. Write the answer's fields
+ * 1 id, 2 evidence (fp_put_evidence), 3 counted, 4 code */
+
+/* fp_webhook is a message whose signature the host has verified. */
+typedef struct {
+	fp_text body;
+	int64_t received_at; /* microseconds */
+} fp_webhook;
+
+FP_FUNC bool fp_read_webhook(fp_text message, fp_webhook *m) {
+	fp_reader r = fp_read(message);
+	while (fp_next(&r)) {
+		if (r.field == 1 && r.type == 2) m->body = r.bytes;
+		if (r.field == 2 && r.type == 0) m->received_at = (int64_t)r.number;
+	}
+	return !r.bad;
+}
+
+/* fp_put_evidence says what the message says of the item that was sent with an
+ * identifier. */
+FP_FUNC void fp_put_evidence(fp_writer *out, fp_text identifier, bool refused, fp_text code, fp_text message) {
+	uint32_t began = fp_open(out, 2);
+	fp_string(out, 1, identifier);
+	fp_number(out, 2, refused);
+	fp_string(out, 3, code);
+	fp_string(out, 4, message);
 	fp_close(out, began);
 }
 
@@ -531,6 +632,63 @@ FP_FUNC fp_answer *fp_send(const fp_writer *batch, uint32_t n) {
 	}
 	for (uint32_t i = 0; failure != FP_ANSWERED && i < n; i++)
 		answers[i] = (fp_answer){.failure = failure, .reason = failure == FP_UNKNOWN ? FP_TEXT("answers_lost") : FP_TEXT("batch_refused")};
+	return answers;
+}
+
+/* ---- append: write records with fp_put_record */
+
+FP_FUNC void fp_put_record(fp_writer *batch, const fp_item *it, fp_text json) {
+	uint32_t began = fp_open(batch, 1);
+	fp_string(batch, 1, it->id);
+	fp_string(batch, 2, it->identifier);
+	fp_number(batch, 3, it->attempt > 1);
+	fp_string(batch, 4, json);
+	fp_close(batch, began);
+}
+
+typedef struct {
+	uint32_t failure; /* as of an fp_answer */
+	fp_text reason;
+	bool earlier; /* a line with this identifier was there */
+	int64_t sequence;
+} fp_appended;
+
+FP_FUNC bool fp_read_appended(fp_text message, fp_appended *a) {
+	fp_reader r = fp_read(message);
+	while (fp_next(&r)) {
+		if (r.field == 1 && r.type == 0) a->failure = r.number < 2 ? (uint32_t)r.number : FP_UNKNOWN;
+		if (r.field == 2 && r.type == 2) a->reason = r.bytes;
+		if (r.field == 3 && r.type == 0) a->earlier = r.number != 0;
+		if (r.field == 4 && r.type == 0) a->sequence = (int64_t)r.number;
+	}
+	return !r.bad;
+}
+
+/* fp_append appends n records and returns n answers, in order, as fp_send does. */
+FP_FUNC fp_appended *fp_append(const fp_writer *batch, uint32_t n) {
+	fp_appended *answers = fp_alloc(n * (uint32_t)sizeof(fp_appended));
+	__builtin_memset(answers, 0, n * sizeof(fp_appended));
+	uint32_t failure = FP_ANSWERED, found = 0;
+	int32_t size = fp_append_send(batch->at, batch->size);
+	if (size < 0) {
+		failure = FP_NOT_SENT;
+	} else {
+		uint8_t *at = fp_alloc((uint32_t)size);
+		uint32_t got = fp_append_receive(at, (uint32_t)size);
+		fp_reader r = fp_read((fp_text){(char *)at, got < (uint32_t)size ? got : (uint32_t)size});
+		bool lost = false, refused = false;
+		while (fp_next(&r)) {
+			if (r.field == 1 && r.type == 2 && found++ < n) lost |= !fp_read_appended(r.bytes, &answers[found - 1]);
+			if (r.field == 2 && r.type == 2) {
+				refused = true;
+				lost |= !fp_parses(r.bytes);
+			}
+		}
+		if (r.bad || lost || (!refused && found != n)) failure = FP_UNKNOWN;
+		else if (refused) failure = FP_NOT_SENT;
+	}
+	for (uint32_t i = 0; failure != FP_ANSWERED && i < n; i++)
+		answers[i] = (fp_appended){.failure = failure, .reason = failure == FP_UNKNOWN ? FP_TEXT("answers_lost") : FP_TEXT("batch_refused")};
 	return answers;
 }
 
@@ -726,6 +884,8 @@ typedef struct {
 	int32_t (*describe)(fp_writer *out);
 	int32_t (*configure)(const fp_configuration *c, fp_writer *out);
 	int32_t (*deliver)(const fp_delivery *d, fp_writer *out);
+	int32_t (*probe)(const fp_probe *p, fp_writer *out);
+	int32_t (*webhook)(const fp_webhook *m, fp_writer *out);
 } fp_exporter;
 
 FP_FUNC int32_t fp_dispatch(const fp_exporter *e, int32_t method, fp_text request, fp_writer *out) {
@@ -745,6 +905,18 @@ FP_FUNC int32_t fp_dispatch(const fp_exporter *e, int32_t method, fp_text reques
 		if (!fp_read_delivery(request, &d)) return fp_fail(out, FP_INVALID, malformed, none, none);
 		return e->deliver(&d, out);
 	}
+	case 4: {
+		fp_probe p = {0};
+		if (e->probe == NULL) break;
+		if (!fp_read_probe(request, &p)) return fp_fail(out, FP_INVALID, malformed, none, none);
+		return e->probe(&p, out);
+	}
+	case 5: {
+		fp_webhook m = {0};
+		if (e->webhook == NULL) break;
+		if (!fp_read_webhook(request, &m)) return fp_fail(out, FP_INVALID, malformed, none, none);
+		return e->webhook(&m, out);
+	}
 	case 6:
 		return FP_OK;
 	}
@@ -763,10 +935,13 @@ FP_FUNC int32_t fp_serve(const fp_exporter *e, int32_t method, int32_t length) {
 }
 
 /* FP_SERVE makes the module's exports. */
-#define FP_SERVE(describe, configure, deliver) \
+#define FP_SERVE(describe, configure, deliver) FP_SERVE_ALL(describe, configure, deliver, NULL, NULL)
+
+/* FP_SERVE_ALL is for exporters that can be asked, or get messages. */
+#define FP_SERVE_ALL(describe, configure, deliver, probe, webhook) \
 	FP_EXPORT("fp_abi_v1") void fp_abi_v1(void) {} \
 	FP_EXPORT("fp_call") int32_t fp_call(int32_t method, int32_t length) { \
-		static const fp_exporter e = {describe, configure, deliver}; \
+		static const fp_exporter e = {describe, configure, deliver, probe, webhook}; \
 		return fp_serve(&e, method, length); \
 	}
 

@@ -104,7 +104,7 @@ func (b Beginning) collect(files map[string][]byte) error {
 		C: {{"c/sample/meterline.c", b.Name + ".c", false}, {"c/fencepost.h", "fencepost.h", true}},
 		Rust: {
 			{"rust/sample/Cargo.toml", "Cargo.toml", false},
-			{"rust/sample/src", "src", false},
+			{"rust/sample/src/lib.rs", "src/lib.rs", false},
 			{"rust/Cargo.toml", "fencepost/Cargo.toml", true},
 			{"rust/src", "fencepost/src", true},
 		},

@@ -1,5 +1,6 @@
 // What a plugin may ask of the host.
 
+import { Item } from "./message";
 import { Reader, Writer } from "./wire";
 
 // @ts-ignore: decorator
@@ -14,6 +15,12 @@ declare function http_send(at: usize, size: u32): i32;
 // @ts-ignore: decorator
 @external("fencepost.http/v1", "receive")
 declare function http_receive(at: usize, size: u32): u32;
+// @ts-ignore: decorator
+@external("fencepost.append/v1", "send")
+declare function append_send(at: usize, size: u32): i32;
+// @ts-ignore: decorator
+@external("fencepost.append/v1", "receive")
+declare function append_receive(at: usize, size: u32): u32;
 // @ts-ignore: decorator
 @external("fencepost.log/v1", "write")
 declare function log_write(level: i32, at: usize, size: u32): void;
@@ -60,6 +67,7 @@ export class Request {
   items: string[] = []; // ids of the items that it reports
   secrets: string[] = []; // names of secrets whose values the host adds
   body: Writer = new Writer();
+  signingScope: string = ""; // "region/service", of a secret that signs for AWS
 
   /** The url is absolute, https. */
   constructor(public method: string, public url: string) {}
@@ -82,6 +90,7 @@ export class Request {
     if (this.body.size > 0) w.message(4, this.body);
     w.strings(5, this.items);
     w.strings(6, this.secrets);
+    w.string(7, this.signingScope);
     return w;
   }
 }
@@ -176,6 +185,75 @@ export class Batch {
       a.reason = reason;
       out.push(a);
     }
+    return out;
+  }
+}
+
+/** The answer to one record. */
+export class Appended {
+  earlier: bool = false; // a line with this identifier was there
+  sequence: i64 = 0; // of its line, from 1
+
+  constructor(public failure: i32 = ANSWERED, public reason: string = "") {}
+
+  decode(r: Reader): bool {
+    while (r.next()) {
+      if (r.field == 1 && r.type == 0) this.failure = r.number == 0 ? ANSWERED : r.number == 1 ? NOT_SENT : UNKNOWN;
+      else if (r.field == 2 && r.type == 2) this.reason = r.text();
+      else if (r.field == 3 && r.type == 0) this.earlier = r.number != 0;
+      else if (r.field == 4 && r.type == 0) this.sequence = r.number;
+    }
+    return !r.bad;
+  }
+}
+
+/** Records that are appended together, to the file that the operator named. */
+export class Records {
+  private message: Writer = new Writer();
+  private count: i32 = 0;
+
+  /** Adds one JSON object about an item. */
+  push(item: Item, json: string): void {
+    const w = new Writer(), body = new Writer();
+    w.string(1, item.id);
+    w.string(2, item.identifier);
+    w.flag(3, item.attempt > 1);
+    body.put(json);
+    w.message(4, body);
+    this.message.message(1, w);
+    this.count++;
+  }
+
+  /** Appends the records and returns an answer for each, in order, as Batch.send
+   * does. */
+  append(): Appended[] {
+    const answers: Appended[] = [];
+    if (this.count == 0) return answers;
+    const size = append_send(changetype<usize>(this.message.buffer), this.message.size);
+    if (size < 0) return this.all(NOT_SENT, "batch_refused");
+    const buffer = new Uint8Array(size);
+    const got = append_receive(buffer.dataStart, size);
+    const r = new Reader(buffer, 0, min(<i32>got, size));
+    let refused = false, lost = false;
+    while (r.next()) {
+      if (r.field == 1 && r.type == 2) {
+        const a = new Appended();
+        lost = !a.decode(r.message()) || lost;
+        answers.push(a);
+      } else if (r.field == 2 && r.type == 2) {
+        const e = r.message();
+        while (e.next()) {}
+        lost = e.bad || lost;
+        refused = true;
+      }
+    }
+    if (r.bad || lost || (!refused && answers.length != this.count)) return this.all(UNKNOWN, "answers_lost");
+    return refused ? this.all(NOT_SENT, "batch_refused") : answers;
+  }
+
+  private all(failure: i32, reason: string): Appended[] {
+    const out: Appended[] = [];
+    for (let i = 0; i < this.count; i++) out.push(new Appended(failure, reason));
     return out;
   }
 }

@@ -16,11 +16,13 @@
 
 export { Reader, Writer } from "./wire";
 export * from "./message";
-export { Batch, Request, Answer, log, now, random, ANSWERED, NOT_SENT, UNKNOWN } from "./host";
+export { Appended, Batch, Records, Request, Answer, log, now, random, ANSWERED, NOT_SENT, UNKNOWN } from "./host";
 export { quote, textAt, isEmptyObject } from "./json";
 
 import { Writer } from "./wire";
-import { Configuration, Exporter, Failure, Item, Outcome, INVALID, UNSUPPORTED, decodeItems } from "./message";
+import {
+  Configuration, Exporter, Failure, INVALID, Item, Message, Outcome, Question, Report, Sum, decodeItems, decodeQuestions, unknownMethod,
+} from "./message";
 import { input, output } from "./host";
 
 /** Answers one call of the host. */
@@ -42,8 +44,21 @@ export function call(plugin: Exporter, method: i32, length: i32): i32 {
     } else {
       failure = malformed();
     }
+  } else if (method == 4) {
+    const questions: Question[] = [];
+    if (decodeQuestions(request, questions)) {
+      const sums: Sum[] = [];
+      failure = plugin.probe(questions, sums);
+      for (let i = 0; i < sums.length; i++) out.message(1, sums[i].encode());
+    } else {
+      failure = malformed();
+    }
+  } else if (method == 5) {
+    const m = new Message(), report = new Report();
+    failure = m.decode(request) ? plugin.webhook(m, report) : malformed();
+    report.write(out);
   } else if (method != 6) {
-    failure = new Failure(UNSUPPORTED, "unknown_method", "", "a method that this exporter implements");
+    failure = unknownMethod();
   }
   if (failure != null) {
     output(failure.encode());

@@ -11,6 +11,19 @@ export abstract class Exporter {
   abstract configure(c: Configuration): Failure | null;
   /** Adds one outcome for each item. Problems of the provider are outcomes. */
   abstract deliver(items: Item[], outcomes: Outcome[]): Failure | null;
+
+  /** Adds one sum for each question, in order; of exporters whose manifest has
+   * readBack. */
+  probe(questions: Question[], sums: Sum[]): Failure | null {
+    return unknownMethod();
+  }
+
+  /** Says what a message of the provider says; of exporters whose manifest has
+   * webhook. The host has verified the signature. The same message always means
+   * the same. */
+  webhook(message: Message, report: Report): Failure | null {
+    return unknownMethod();
+  }
 }
 
 // Tags: what a caller may do about a failure.
@@ -32,6 +45,10 @@ export class Failure {
     w.string(4, this.rule);
     return w;
   }
+}
+
+export function unknownMethod(): Failure {
+  return new Failure(UNSUPPORTED, "unknown_method", "", "a method that this exporter implements");
 }
 
 /** The failure of a setting that breaks a rule. */
@@ -170,6 +187,114 @@ export function decodeItems(message: Uint8Array, out: Item[]): bool {
   return !r.bad;
 }
 
+/** Asks for the sum of one customer's usage in [from, to), in microseconds. */
+export class Question {
+  customer: string = "";
+  feature: string = "";
+  mapping: Map<string, string> = new Map<string, string>();
+  from: i64 = 0;
+  to: i64 = 0;
+
+  /** The value of a key of the mapping, or "". */
+  mapped(key: string): string {
+    return this.mapping.has(key) ? this.mapping.get(key) : "";
+  }
+
+  decode(r: Reader): bool {
+    while (r.next()) {
+      if (r.field == 1 && r.type == 2) this.customer = r.text();
+      else if (r.field == 2 && r.type == 2) this.feature = r.text();
+      else if (r.field == 3 && r.type == 2) {
+        let key = "", value = "";
+        const e = r.message();
+        while (e.next()) {
+          if (e.field == 1 && e.type == 2) key = e.text();
+          else if (e.field == 2 && e.type == 2) value = e.text();
+        }
+        if (e.bad) return false;
+        this.mapping.set(key, value);
+      } else if (r.field == 4 && r.type == 0) this.from = r.number;
+      else if (r.field == 5 && r.type == 0) this.to = r.number;
+    }
+    return !r.bad;
+  }
+}
+
+export function decodeQuestions(message: Uint8Array, out: Question[]): bool {
+  const r = new Reader(message, 0, message.length);
+  while (r.next()) {
+    if (r.field != 1 || r.type != 2) continue;
+    const q = new Question();
+    if (!q.decode(r.message())) return false;
+    out.push(q);
+  }
+  return !r.bad;
+}
+
+/** Answers one question. An empty sum says that the provider did not say, which is
+ * not zero; the code tells why. */
+export class Sum {
+  meter: string = ""; // the provider's name for it
+  message: string = "";
+
+  /** The sum is an exact decimal. */
+  constructor(public sum: string, public code: string = "") {}
+
+  encode(): Writer {
+    const w = new Writer();
+    w.string(1, this.sum);
+    w.string(2, this.meter);
+    w.string(3, this.code);
+    w.string(4, this.message);
+    return w;
+  }
+}
+
+/** A message of the provider. */
+export class Message {
+  body: Uint8Array = new Uint8Array(0);
+  receivedAt: i64 = 0;
+
+  decode(message: Uint8Array): bool {
+    const r = new Reader(message, 0, message.length);
+    while (r.next()) {
+      if (r.field == 1 && r.type == 2) this.body = r.bytes();
+      else if (r.field == 2 && r.type == 0) this.receivedAt = r.number;
+    }
+    return !r.bad;
+  }
+}
+
+/** What a message says of the item that was sent with an identifier. */
+export class Evidence {
+  message: string = "";
+
+  /** Refused: not counted after all. */
+  constructor(public identifier: string, public refused: bool, public code: string = "") {}
+}
+
+/** What a message says of items. */
+export class Report {
+  id: string = ""; // the provider's name for the message
+  evidence: Evidence[] = [];
+  counted: i64 = 0; // items that it concerns, if it does not name all; 0: unknown
+  code: string = "";
+
+  write(w: Writer): void {
+    w.string(1, this.id);
+    for (let i = 0; i < this.evidence.length; i++) {
+      const e = this.evidence[i], m = new Writer();
+      m.string(1, e.identifier);
+      m.flag(2, e.refused);
+      m.string(3, e.code);
+      m.string(4, e.message);
+      w.message(2, m);
+    }
+    w.number(3, this.counted);
+    w.string(4, this.code);
+  }
+}
+
 // What became of an item.
 export const ACCEPTED = 1;
 export const ACCEPTED_EARLIER = 2;
@@ -221,6 +346,20 @@ export class Pattern {
   constructor(public klass: i32, public status: i32, public path: string, public equals: string[], public contains: string = "") {}
 }
 
+/** How the provider can be asked for sums. Durations are microseconds. */
+export class ReadBack {
+  evidence: string[] = []; // what settles an uncertain item
+
+  /** Lag is how long a sum may lack what was accepted; the bounds of a question
+   * are multiples of the granularity. */
+  constructor(public lag: i64, public granularity: i64) {}
+}
+
+/** How the host verifies messages of the provider. */
+export class Signature {
+  constructor(public scheme: string, public header: string, public secret: string, public tolerance: i64) {}
+}
+
 /** What an exporter declares. Durations are microseconds. */
 export class Manifest {
   name: string = "";
@@ -245,6 +384,9 @@ export class Manifest {
   needsAccount: bool = false;
   answers: Pattern[] = [];
   cancelWithin: i64 = 0;
+  readBack: ReadBack | null = null;
+  webhook: Signature | null = null;
+  every: i64 = 0; // windows of counters only, at most one in each span; 0: no such limit
 
   encode(): Writer {
     const w = new Writer();
@@ -289,6 +431,24 @@ export class Manifest {
       w.message(18, m);
     }
     w.number(19, this.cancelWithin);
+    const r = this.readBack, g = this.webhook;
+    if (r != null) {
+      const m = new Writer();
+      m.flag(1, true);
+      m.number(2, r.lag);
+      m.number(3, r.granularity);
+      m.strings(4, r.evidence);
+      w.message(20, m);
+    }
+    if (g != null) {
+      const m = new Writer();
+      m.string(1, g.scheme);
+      m.string(2, g.header);
+      m.string(3, g.secret);
+      m.number(4, g.tolerance);
+      w.message(21, m);
+    }
+    w.number(23, this.every);
     return w;
   }
 }

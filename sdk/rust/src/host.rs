@@ -18,6 +18,13 @@ mod import {
         #[link_name = "receive"]
         pub fn http_receive(at: *mut u8, size: u32) -> u32;
     }
+    #[link(wasm_import_module = "fencepost.append/v1")]
+    extern "C" {
+        #[link_name = "send"]
+        pub fn append_send(at: *const u8, size: u32) -> i32;
+        #[link_name = "receive"]
+        pub fn append_receive(at: *mut u8, size: u32) -> u32;
+    }
     #[link(wasm_import_module = "fencepost.log/v1")]
     extern "C" {
         #[link_name = "write"]
@@ -47,6 +54,12 @@ mod import {
         -1
     }
     pub unsafe fn http_receive(_: *mut u8, _: u32) -> u32 {
+        0
+    }
+    pub unsafe fn append_send(_: *const u8, _: u32) -> i32 {
+        -1
+    }
+    pub unsafe fn append_receive(_: *mut u8, _: u32) -> u32 {
         0
     }
     pub unsafe fn log_write(_: i32, _: *const u8, _: u32) {}
@@ -100,6 +113,8 @@ pub struct Request<'a> {
     pub items: &'a [&'a str],
     /// Names of secrets whose values the host adds.
     pub secrets: &'a [&'a str],
+    /// "region/service", of a secret that signs for AWS.
+    pub signing_scope: &'a str,
 }
 
 /// Why an answer is none.
@@ -192,6 +207,7 @@ impl Batch {
             }
             w.strings(5, r.items);
             w.strings(6, r.secrets);
+            w.string(7, r.signing_scope);
         });
     }
 
@@ -223,6 +239,101 @@ fn decode(message: &[u8]) -> Result<Option<Vec<Answer>>, Malformed> {
     while let Some(field) = r.next()? {
         match field {
             (1, Value::Bytes(b)) => list.push(Answer::decode(b)?),
+            (2, Value::Bytes(b)) => {
+                pair(b)?;
+                refused = true;
+            }
+            _ => {}
+        }
+    }
+    Ok(if refused { None } else { Some(list) })
+}
+
+/// The answer to one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    pub failure: Failure,
+    pub reason: String,
+    /// A line with this identifier was there.
+    pub earlier: bool,
+    /// Of its line, from 1.
+    pub sequence: i64,
+}
+
+impl Appended {
+    fn failed(failure: Failure, reason: &str) -> Self {
+        Appended { failure, reason: reason.into(), earlier: false, sequence: 0 }
+    }
+
+    fn decode(message: &[u8]) -> Result<Self, Malformed> {
+        let mut a = Appended::failed(Failure::None, "");
+        let mut r = Reader::new(message);
+        while let Some(field) = r.next()? {
+            match field {
+                (1, Value::Number(n)) => {
+                    a.failure = match n {
+                        0 => Failure::None,
+                        1 => Failure::NotSent,
+                        _ => Failure::Unknown,
+                    }
+                }
+                (2, Value::Bytes(b)) => a.reason = String::from_utf8_lossy(b).into_owned(),
+                (3, Value::Number(n)) => a.earlier = n != 0,
+                (4, Value::Number(n)) => a.sequence = n as i64,
+                _ => {}
+            }
+        }
+        Ok(a)
+    }
+}
+
+/// Records that are appended together, to the file that the operator named.
+#[derive(Debug, Default)]
+pub struct Records {
+    message: Writer,
+    count: usize,
+}
+
+impl Records {
+    /// Adds one JSON object about an item.
+    pub fn push(&mut self, item: &crate::Item, json: &[u8]) {
+        self.count += 1;
+        self.message.message(1, |w| {
+            w.string(1, item.id);
+            w.string(2, item.identifier);
+            w.flag(3, item.attempt > 1);
+            if !json.is_empty() {
+                w.bytes(4, json);
+            }
+        });
+    }
+
+    /// Appends the records and returns an answer for each, in order, as
+    /// [`Batch::send`] does.
+    pub fn append(self) -> Vec<Appended> {
+        if self.count == 0 {
+            return Vec::new();
+        }
+        let batch = &self.message.0;
+        let size = unsafe { import::append_send(batch.as_ptr(), batch.len() as u32) };
+        if size < 0 {
+            return alloc::vec![Appended::failed(Failure::NotSent, "batch_refused"); self.count];
+        }
+        let answers = filled(size as usize, |at, n| unsafe { import::append_receive(at, n) });
+        match appended(&answers) {
+            Ok(Some(list)) if list.len() == self.count => list,
+            Ok(None) => alloc::vec![Appended::failed(Failure::NotSent, "batch_refused"); self.count],
+            _ => alloc::vec![Appended::failed(Failure::Unknown, "answers_lost"); self.count],
+        }
+    }
+}
+
+fn appended(message: &[u8]) -> Result<Option<Vec<Appended>>, Malformed> {
+    let (mut list, mut refused) = (Vec::new(), false);
+    let mut r = Reader::new(message);
+    while let Some(field) = r.next()? {
+        match field {
+            (1, Value::Bytes(b)) => list.push(Appended::decode(b)?),
             (2, Value::Bytes(b)) => {
                 pair(b)?;
                 refused = true;

@@ -33,6 +33,17 @@ pub trait Exporter: Default {
     fn configure(&mut self, c: &Configuration) -> Result<(), Error>;
     /// Answers one outcome for each item. Problems of the provider are outcomes.
     fn deliver<'a>(&mut self, items: &[Item<'a>]) -> Result<Vec<Outcome<'a>>, Error>;
+    /// Answers one sum for each question, in order; of exporters whose manifest
+    /// has `read_back`.
+    fn probe(&mut self, _: &[Question]) -> Result<Vec<Sum>, Error> {
+        Err(Error::unknown_method())
+    }
+    /// Says what a message of the provider says; of exporters whose manifest has
+    /// `webhook`. The host has verified the signature. The same message always
+    /// means the same.
+    fn webhook(&mut self, _: &Message) -> Result<Report, Error> {
+        Err(Error::unknown_method())
+    }
 }
 
 /// Answers one call: the status and the output.
@@ -53,15 +64,14 @@ fn answer<E: Exporter>(plugin: &mut E, method: i32, request: &[u8]) -> Result<Ve
                 out.message(1, |w| outcome.encode(w));
             }
         }
-        6 => {}
-        _ => {
-            return Err(Error {
-                tag: Tag::Unsupported,
-                code: "unknown_method",
-                field: "",
-                rule: "a method that this exporter implements",
-            })
+        4 => {
+            for sum in plugin.probe(&decode_questions(request)?)? {
+                out.message(1, |w| sum.encode(w));
+            }
         }
+        5 => plugin.webhook(&Message::decode(request)?)?.encode(&mut out),
+        6 => {}
+        _ => return Err(Error::unknown_method()),
     }
     Ok(out.0)
 }

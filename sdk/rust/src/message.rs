@@ -2,6 +2,7 @@
 
 use crate::wire::{text, Malformed, Reader, Value, Writer};
 use alloc::borrow::Cow;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// What a caller may do about a failure.
@@ -29,6 +30,15 @@ pub struct Error {
 impl Error {
     pub fn invalid(field: &'static str, rule: &'static str) -> Self {
         Error { tag: Tag::Invalid, code: "", field, rule }
+    }
+
+    pub fn unknown_method() -> Self {
+        Error {
+            tag: Tag::Unsupported,
+            code: "unknown_method",
+            field: "",
+            rule: "a method that this exporter implements",
+        }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -201,6 +211,130 @@ pub(crate) fn decode_items(message: &[u8]) -> Result<Vec<Item<'_>>, Malformed> {
     Ok(out)
 }
 
+/// Asks for the sum of one customer's usage in `[from, to)`, in microseconds.
+#[derive(Debug, Default, Clone)]
+pub struct Question<'a> {
+    pub customer: &'a str,
+    pub feature: &'a str,
+    pub mapping: Vec<(&'a str, &'a str)>,
+    pub from: i64,
+    pub to: i64,
+}
+
+impl<'a> Question<'a> {
+    /// The value of a key of the mapping, or "".
+    pub fn mapped(&self, key: &str) -> &'a str {
+        self.mapping.iter().rev().find(|(k, _)| *k == key).map_or("", |(_, v)| v)
+    }
+
+    fn decode(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut q = Question::default();
+        let mut r = Reader::new(message);
+        while let Some(field) = r.next()? {
+            match field {
+                (1, Value::Bytes(b)) => q.customer = text(b)?,
+                (2, Value::Bytes(b)) => q.feature = text(b)?,
+                (3, Value::Bytes(b)) => q.mapping.push(entry(b)?),
+                (4, Value::Number(n)) => q.from = n as i64,
+                (5, Value::Number(n)) => q.to = n as i64,
+                _ => {}
+            }
+        }
+        Ok(q)
+    }
+}
+
+pub(crate) fn decode_questions(message: &[u8]) -> Result<Vec<Question<'_>>, Malformed> {
+    let mut out = Vec::new();
+    let mut r = Reader::new(message);
+    while let Some(field) = r.next()? {
+        if let (1, Value::Bytes(b)) = field {
+            out.push(Question::decode(b)?);
+        }
+    }
+    Ok(out)
+}
+
+/// Answers one question. An empty sum says that the provider did not say, which
+/// is not zero; the code tells why.
+#[derive(Debug, Default, Clone)]
+pub struct Sum {
+    /// An exact decimal.
+    pub sum: String,
+    /// The provider's name for the meter.
+    pub meter: String,
+    pub code: String,
+    pub message: String,
+}
+
+impl Sum {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.string(1, &self.sum);
+        w.string(2, &self.meter);
+        w.string(3, &self.code);
+        w.string(4, &self.message);
+    }
+}
+
+/// A message of the provider.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Message<'a> {
+    pub body: &'a [u8],
+    pub received_at: i64,
+}
+
+impl<'a> Message<'a> {
+    pub(crate) fn decode(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut m = Message::default();
+        let mut r = Reader::new(message);
+        while let Some(field) = r.next()? {
+            match field {
+                (1, Value::Bytes(b)) => m.body = b,
+                (2, Value::Number(n)) => m.received_at = n as i64,
+                _ => {}
+            }
+        }
+        Ok(m)
+    }
+}
+
+/// What a message says of items.
+#[derive(Debug, Default, Clone)]
+pub struct Report {
+    /// The provider's name for the message.
+    pub id: String,
+    pub evidence: Vec<Evidence>,
+    /// Items that it concerns, if it does not name all; 0: unknown.
+    pub counted: i64,
+    pub code: String,
+}
+
+/// What a message says of the item that was sent with this identifier.
+#[derive(Debug, Default, Clone)]
+pub struct Evidence {
+    pub identifier: String,
+    /// Not counted after all.
+    pub refused: bool,
+    pub code: String,
+    pub message: String,
+}
+
+impl Report {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        w.string(1, &self.id);
+        for e in &self.evidence {
+            w.message(2, |w| {
+                w.string(1, &e.identifier);
+                w.flag(2, e.refused);
+                w.string(3, &e.code);
+                w.string(4, &e.message);
+            });
+        }
+        w.number(3, self.counted);
+        w.string(4, &self.code);
+    }
+}
+
 /// What became of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -264,6 +398,26 @@ pub struct Secret<'a> {
     pub scheme: &'a str,
 }
 
+/// How the provider can be asked for sums. Durations are microseconds.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ReadBack<'a> {
+    /// How long a sum may lack what was accepted.
+    pub lag: i64,
+    /// What the bounds of a question are multiples of.
+    pub granularity: i64,
+    /// What settles an uncertain item.
+    pub evidence: &'a [&'a str],
+}
+
+/// How the host verifies messages of the provider.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Signature<'a> {
+    pub scheme: &'a str,
+    pub header: &'a str,
+    pub secret: &'a str,
+    pub tolerance: i64,
+}
+
 /// What an answer means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -306,6 +460,11 @@ pub struct Manifest<'a> {
     pub needs_account: bool,
     pub answers: &'a [Pattern<'a>],
     pub cancel_within: i64,
+    pub read_back: Option<ReadBack<'a>>,
+    pub webhook: Option<Signature<'a>>,
+    /// Windows of counters only, at most one in each span of this length; 0: no
+    /// such limit.
+    pub every: i64,
 }
 
 impl Manifest<'_> {
@@ -351,5 +510,22 @@ impl Manifest<'_> {
             });
         }
         w.number(19, self.cancel_within);
+        if let Some(r) = self.read_back {
+            w.message(20, |w| {
+                w.flag(1, true);
+                w.number(2, r.lag);
+                w.number(3, r.granularity);
+                w.strings(4, r.evidence);
+            });
+        }
+        if let Some(s) = self.webhook {
+            w.message(21, |w| {
+                w.string(1, s.scheme);
+                w.string(2, s.header);
+                w.string(3, s.secret);
+                w.number(4, s.tolerance);
+            });
+        }
+        w.number(23, self.every);
     }
 }

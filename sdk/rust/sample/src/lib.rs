@@ -93,6 +93,7 @@ impl Exporter for Meterline {
                 body: &body(item),
                 items: &[item.id],
                 secrets: &["token"],
+                ..Request::default()
             });
         }
         let mut answers = batch.send().into_iter();
