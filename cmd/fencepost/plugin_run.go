@@ -225,6 +225,9 @@ func (a *app) printReport(r *workbench.Report) error {
 		fmt.Fprintf(w, "answer %d: %s\n", i+1, visible(answerLine(s.Answer)))
 		printBody(w, s.Answer.Content)
 	}
+	for _, l := range r.Log {
+		fmt.Fprintf(w, "log: %s %s\n", l.Level, visible(l.Line))
+	}
 	rows := [][]string{}
 	for _, o := range r.Outcomes {
 		rows = append(rows, []string{o.Item, string(o.Kind), o.Code, o.Message, o.RetryAfter, joined(o.Saw)})

@@ -74,14 +74,16 @@ func TestSamplesOfTheRest(t *testing.T) {
 				return out
 			}
 			outcomes := []exporter.ItemOutcome{
-				{ItemID: "1", Kind: exporter.Accepted, ProviderRef: "8"}, {ItemID: "2", Kind: exporter.AcceptedEarlier, ProviderRef: "3"},
+				{ItemID: "1", Kind: exporter.Accepted, ProviderRef: "8"},
+				{ItemID: "2", Kind: exporter.AcceptedEarlier, ProviderRef: "3"},
 				{ItemID: "3", Kind: exporter.Retry, ProviderRef: "0", Code: "disk"},
 			}
 			if d := cmp.Diff(outcomes, deliver(3)); d != "" {
 				t.Error(d)
 			}
 			records := []capability.Record{
-				{Item: "1", Identifier: "id_1", JSON: []byte(`{"value":"1.5"}`)}, {Item: "2", Identifier: "id_2", Again: true, JSON: []byte(`{"value":"2"}`)},
+				{Item: "1", Identifier: "id_1", JSON: []byte(`{"value":"1.5"}`)},
+				{Item: "2", Identifier: "id_2", Again: true, JSON: []byte(`{"value":"2"}`)},
 				{Item: "3", Identifier: "id_3", JSON: []byte(`{"value":"3"}`)},
 			}
 			if d := cmp.Diff(records, got); d != "" {

