@@ -111,7 +111,7 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 	}
 	for _, m := range missing {
 		if err := a.apply(ctx, m); err != nil {
-			return nil, fmt.Errorf("migration %d (%s): %w", m.Version, m.Name, err)
+			return nil, failed(ctx, &m, err)
 		}
 	}
 	after, err := a.applied(ctx)
@@ -125,6 +125,25 @@ func (a *Adapter) Migrate(ctx context.Context) ([]storage.Migration, error) {
 		}
 	}
 	return done, nil
+}
+
+// failed is the error of a migration that could not be applied. What the database
+// refuses it will refuse again.
+func failed(ctx context.Context, m *migration.Migration, err error) error {
+	cause := sdk.Unavailable("store", err)
+	e, ok := errors.AsType[*sdk.Error](err)
+	if ok {
+		cause = e
+	}
+	if ctx.Err() != nil {
+		return m.Failed(contextError(ctx.Err()), false)
+	}
+	final := ok && e.Tag != sdk.TagUnavailable
+	f := m.Failed(cause, final)
+	if final {
+		f.Hint = "what it made before that stays; undo what was changed by hand, then run fencepost migrate up"
+	}
+	return f
 }
 
 func (a *Adapter) apply(ctx context.Context, m migration.Migration) error {
@@ -141,10 +160,8 @@ func (a *Adapter) apply(ctx context.Context, m migration.Migration) error {
 	}
 	list = append(list, capability.Statement{SQL: putMigration, Args: values([]any{m.Version, m.Name, m.Checksum})})
 	t := &tx{ctx: ctx, sql: a.sql}
-	if _, err := t.do(list, capability.Commit); err != nil {
-		return tagged(ctx, err)
-	}
-	return nil
+	_, err = t.do(list, capability.Commit)
+	return err
 }
 
 // Script is the SQL of every migration, for people who apply it themselves. It
