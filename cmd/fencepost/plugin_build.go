@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +54,7 @@ func pluginBuild(a *app) *cobra.Command {
 				return err
 			}
 			b.Dir = dirOf(args)
+			m.Compiler = func(text string) { fmt.Fprintln(a.err, visibleLines(strings.TrimRight(text, "\n"))) }
 			built, err := m.Build(cmd.Context(), b)
 			if err != nil {
 				return err

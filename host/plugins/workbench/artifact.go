@@ -87,6 +87,8 @@ type Machine struct {
 	Worker []string
 	// Logger gets what plugins write; nil: nobody.
 	Logger *slog.Logger
+	// Compiler gets what a compiler says when it fails; nil: nobody.
+	Compiler func(text string)
 	// Now is the clock with which a recording of real sending begins; nil:
 	// time.Now.
 	Now func() time.Time

@@ -84,7 +84,7 @@ func (m Machine) Build(ctx context.Context, b Building) (*Built, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Dir, err)
 	}
-	c := compilation{dir: dir, tmp: tmp, out: filepath.Join(tmp, "plugin"), native: b.Native}
+	c := compilation{dir: dir, tmp: tmp, out: filepath.Join(tmp, "plugin"), native: b.Native, says: m.Compiler}
 	compiler, err := c.compile(ctx, language)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package workbench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 type compilation struct {
 	dir, tmp, out string
 	native        bool
+	says          func(string)
 }
 
 // missing is the error for a compiler that is not there, and says how to get it.
@@ -40,25 +40,24 @@ func (c compilation) compile(ctx context.Context, l Language) (compiler string, 
 		return "", err
 	}
 	for _, cmd := range list {
-		if _, err := run(ctx, cmd); err != nil {
-			return "", err
+		out, err := run(ctx, cmd)
+		if err == nil || ctx.Err() != nil {
+			continue
 		}
+		if c.says != nil {
+			c.says(out)
+		}
+		return "", &sdk.Error{Tag: sdk.TagInvalid, Code: "does_not_compile", Field: "source", Rule: "compiles with " + cmd.String(), Err: err}
 	}
-	return compiler, nil
+	return compiler, ctx.Err()
 }
 
-// run runs a command. What it wrote is in the error if it fails.
+// run runs a command and returns what it wrote, also if it failed.
 func run(ctx context.Context, c command) (string, error) {
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...) //nolint:gosec // an author's own compiler
 	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.env...)
 	out, err := cmd.CombinedOutput()
-	if err == nil {
-		return string(out), nil
-	}
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
-	return "", &sdk.Error{Tag: sdk.TagInvalid, Code: "does_not_compile", Field: "source", Rule: "compiles with " + c.String(), Err: fmt.Errorf("%w\n%s", err, out)}
+	return string(out), err
 }
 
 // firstLine is what a program says of its version.
@@ -154,8 +153,8 @@ func (c compilation) rustc(ctx context.Context) (string, error) {
 		if err == nil {
 			return program, nil
 		}
-		if errors.Is(err, context.Canceled) {
-			return "", err
+		if ctx.Err() != nil {
+			return "", ctx.Err()
 		}
 	}
 	return "", missing("rustc 1.63 or newer with the target "+rustTarget, "rustup target add "+rustTarget+"; apt install rustc libstd-rust-dev-wasm32 lld")

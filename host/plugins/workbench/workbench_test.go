@@ -386,7 +386,9 @@ func TestBuildComparesManifest(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "odd.c"), []byte("int x = ;"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Machine{}).Build(t.Context(), Building{Dir: dir}); !errors.Is(err, sdk.ErrInvalid) || !strings.Contains(err.Error(), "expected expression") {
-		t.Errorf("what the compiler says is lost: %v", err)
+	var said string
+	m := Machine{Compiler: func(text string) { said = text }}
+	if _, err := m.Build(t.Context(), Building{Dir: dir}); !errors.Is(err, sdk.ErrInvalid) || !strings.Contains(said, "expected expression") {
+		t.Errorf("%v; the compiler: %q", err, said)
 	}
 }
