@@ -91,9 +91,21 @@ func (e *evilHost) called(name string) (n int) {
 // why nothing is linked in that was not read.
 var notLinked = []string{"loops", "recurses", "eats", "exits", "sleeps", "prints", "logs", "looks-around", "tells-secrets"}
 
-// endings are how the calls of a mode end on every carrier that isolates.
-var endings = map[string]string{
-	"loops": "deadline", "sleeps": "deadline", "panics": "trap", "exits": "exit", "eats": "memory", "answers-much": "protocol",
+// endings are how the calls of a mode end on every carrier that isolates. What
+// takes a processor some time may be overtaken by its deadline on a busy machine.
+var endings = map[string][]string{
+	"loops": {"deadline"}, "sleeps": {"deadline"}, "panics": {"trap"}, "exits": {"exit"},
+	"eats": {"memory", "deadline"}, "answers-much": {"protocol", "deadline"},
+}
+
+// endsAs waits until a call of a mode has ended as it must.
+func (e *evilHost) endsAs(mode string, reasons []string) {
+	e.Helper()
+	e.until(mode+" ends as "+strings.Join(reasons, " or "), func() bool {
+		return slices.ContainsFunc(e.page("fencepost_plugin_ended_total"), func(l string) bool {
+			return strings.Contains(l, `plugin="`+mode+`"`) && slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(l, `reason="`+r+`"`) })
+		})
+	})
 }
 
 // Issue 5, "It must hold"; F38 to F44, F46, F47, I16: whatever a plugin does,
@@ -160,15 +172,9 @@ func (e *evilHost) judge() {
 			e.Errorf("%s: %d items of %d", m, all, e.n)
 		}
 	}
-	for mode, reason := range endings {
-		if !e.isolated || !slices.Contains(e.modes, mode) {
-			continue
-		}
-		by := func(l string) bool {
-			return strings.Contains(l, `plugin="`+mode+`"`) && strings.Contains(l, `reason="`+reason+`"`)
-		}
-		if ended := e.page("fencepost_plugin_ended_total"); !slices.ContainsFunc(ended, by) {
-			e.Errorf("%s did not end as %s: %q", mode, reason, ended)
+	for mode, reasons := range endings {
+		if e.isolated && slices.Contains(e.modes, mode) {
+			e.endsAs(mode, reasons)
 		}
 	}
 	if n := e.victim.total(); n != 0 {

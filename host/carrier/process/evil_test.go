@@ -22,6 +22,7 @@ import (
 type evil struct {
 	calls int
 	ask   subprocess.Ask
+	kept  []byte
 }
 
 func (e *evil) Call(ctx context.Context, method uint32, request []byte, ask subprocess.Ask) ([]byte, int32) {
@@ -50,6 +51,12 @@ func (e *evil) Call(ctx context.Context, method uint32, request []byte, ask subp
 			return fmt.Appendf(nil, "%v %v", refused, err), 0
 		}
 		e.ask = ask
+	case grows:
+		e.kept = make([]byte, 128<<20)
+		for i := 0; i < len(e.kept); i += 4096 {
+			e.kept[i] = 1
+		}
+		return []byte(strconv.Itoa(e.calls)), 0
 	case bomb:
 		return make([]byte, 2<<20), 0
 	default:

@@ -131,6 +131,7 @@ const (
 	pids
 	asksAfter
 	garbage
+	grows
 )
 
 func playPlugin(args []string) {

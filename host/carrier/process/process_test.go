@@ -255,6 +255,34 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A process that has grown is replaced after its call, and what all have
+// together is told while they live.
+func TestGrownProcessIsReplaced(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Limits.HighWater, cfg.Limits.MaxInstances = 96<<20, 1
+	p := open(t, cfg)
+	if u := p.Usage(); u != (carrier.Usage{}) {
+		t.Errorf("before the first call: %+v", u)
+	}
+	call(t, p, echo, "x")
+	if u := p.Usage(); u.Instances != 1 || u.MemoryBytes < 1<<20 {
+		t.Errorf("%+v", u)
+	}
+	if got := call(t, p, grows, ""); got != "2" {
+		t.Errorf("call %s of its process", got)
+	}
+	if u := p.Usage(); u != (carrier.Usage{}) {
+		t.Errorf("a grown process is left: %+v", u)
+	}
+	if got := call(t, p, count, ""); got != "1" {
+		t.Errorf("call %s of its process, want a new one", got)
+	}
+	if s := p.Stats(); s.Recycled != 1 || s.Started != 2 || s.Faults != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // F46: everything that a process started ends with it.
 func TestNobodySurvives(t *testing.T) {
 	t.Parallel()

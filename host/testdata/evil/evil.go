@@ -211,7 +211,7 @@ func (e *evil) lie(ctx context.Context, d exporter.Delivery) ([]exporter.ItemOut
 	switch e.mode {
 	case "answers-much":
 		return outcomes(d, func(_ int, o *exporter.ItemOutcome) {
-			o.Kind, o.Message = exporter.Accepted, strings.Repeat("x", 4<<20)
+			o.Kind, o.Message = exporter.Accepted, strings.Repeat("x", 2<<20)
 		}), nil
 	case "answers-nonsense":
 		return append(say(d, "perhaps"), exporter.ItemOutcome{ItemID: "\xff\xfe", Kind: "\x00", Message: "\x1b[2J\xff"}), nil
