@@ -1,10 +1,12 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fencepost/fencepost/host/carrier"
@@ -98,7 +100,7 @@ func (p StoragePlugin) Open(ctx context.Context, dsn string) (storage.Adapter, e
 	if err != nil {
 		return nil, errors.Join(err, closeDatabase(db))
 	}
-	cfg.Caller = withResources{carrier.Supervise(p.Name, caller, p.supervision()), image, db}
+	cfg.Caller = withResources{carrier.Supervise(p.Name, &reopening{Caller: caller}, p.supervision()), image, db}
 	a, err := remote.Open(ctx, cfg)
 	if err != nil {
 		return nil, err // not a nil adapter in an interface
@@ -201,6 +203,48 @@ func (p StoragePlugin) run(acts carrier.Host) (carrier.Caller, *process.Image, e
 		return nil, nil, errors.Join(err, image.Close())
 	}
 	return c, image, nil
+}
+
+// reopening opens the store again in a process that took the place of one that
+// ended, as a part of the call that finds it so: under supervision an answer that
+// it is not open yet would count as one of a plugin that works.
+type reopening struct {
+	carrier.Caller
+	mu sync.Mutex
+	// request opened the store, and answer is what came of it.
+	request, answer []byte
+}
+
+func (r *reopening) Call(ctx context.Context, method uint32, request []byte) ([]byte, error) {
+	answer, err := r.Caller.Call(ctx, method, request)
+	r.mu.Lock()
+	open, want := r.request, r.answer
+	if err == nil && method == uint32(storagev1.MethodOpen) && open == nil {
+		r.request, r.answer = request, answer
+	}
+	r.mu.Unlock()
+	if open == nil || method == uint32(storagev1.MethodOpen) || !notOpen(err) {
+		return answer, err
+	}
+	got, openErr := r.Caller.Call(ctx, uint32(storagev1.MethodOpen), open)
+	if fault, ok := errors.AsType[*carrier.Fault](openErr); ok {
+		unreached := *fault
+		unreached.Entered = false // the call itself was not reached
+		return nil, &unreached
+	}
+	if openErr != nil || !bytes.Equal(got, want) {
+		return answer, err // remote opens it, and says what is wrong
+	}
+	return r.Caller.Call(ctx, method, request)
+}
+
+func notOpen(err error) bool {
+	told, ok := errors.AsType[*carrier.PluginError](err)
+	if !ok {
+		return false
+	}
+	e, err := wirev1.DecodeError(told.Payload)
+	return err == nil && e.Code == storagev1.CodeNotOpen
 }
 
 // withResources closes what a carrier stands on with it.

@@ -19,14 +19,18 @@ import (
 
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host"
+	"github.com/fencepost/fencepost/host/carrier"
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/grant"
 	"github.com/fencepost/fencepost/host/plugins"
+	"github.com/fencepost/fencepost/host/remote"
 	"github.com/fencepost/fencepost/host/sql"
 	"github.com/fencepost/fencepost/internal/mysqltest"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
+	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/sdk/wire/sqlv1"
 )
 
 // sqlDatabase is host/sql as an embedder hands it to the host.
@@ -54,16 +58,20 @@ func buildMySQL(program bool) ([]byte, error) {
 }
 
 var (
-	mysqlProgram = sync.OnceValues(func() ([]byte, error) { return goBuild(nil) })
-	mysqlModule  = sync.OnceValues(func() ([]byte, error) { return goBuild([]string{"GOOS=wasip1", "GOARCH=wasm"}, "-buildmode=c-shared") })
+	mysqlProgram = sync.OnceValues(func() ([]byte, error) { return goBuild(mysqlMain, nil) })
+	mysqlModule  = sync.OnceValues(func() ([]byte, error) {
+		return goBuild(mysqlMain, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-buildmode=c-shared")
+	})
 )
 
-func goBuild(env []string, flags ...string) ([]byte, error) {
+const mysqlMain = "../plugins/storage/mysql/plugin"
+
+func goBuild(pkg string, env []string, flags ...string) ([]byte, error) {
 	file, err := os.CreateTemp(stateDir, "mysql-*")
 	if err != nil {
 		return nil, err
 	}
-	args := append(append([]string{"build"}, flags...), "-o", file.Name(), "../plugins/storage/mysql/plugin")
+	args := append(append([]string{"build"}, flags...), "-o", file.Name(), pkg)
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -178,5 +186,65 @@ func TestStorageOverSQLRefused(t *testing.T) {
 				t.Errorf("%v, want %s", err, c.code)
 			}
 		})
+	}
+}
+
+// Issue 5: a store whose process ends again and again is started later and later,
+// then not at all for a while; every call is unavailable, and says whether it may
+// have happened (F38).
+func TestStorageThatDies(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "evil.db")
+	db, err := openDatabase("sqlite:"+file, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := db.Begin(t.Context())
+	table, err := sqlv1.EncodeWork(capability.Work{Statements: []capability.Statement{{SQL: "CREATE TABLE evil (k BLOB PRIMARY KEY)"}}, End: capability.Commit})
+	if err == nil {
+		_, err = db.Do(ctx, table)
+	}
+	end()
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	program, err := goBuild("./remote/testdata/evilstore", []string{"CGO_ENABLED=0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := 0 // one call at a time
+	a, err := host.StoragePlugin{
+		Name: "evil", Bytes: program, Isolation: grant.Process, Capabilities: []capability.Name{capability.SQLName}, Database: openDatabase,
+		Started: func() { started++ },
+	}.Open(t.Context(), "sqlite:"+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.Close() }()
+	counters, ok := storage.As[storage.CounterStore](a)
+	if !ok {
+		t.Fatal("it has no counters")
+	}
+	call := func(how string) error {
+		return counters.UpsertCounters(t.Context(), []storage.Counter{{CounterKey: storage.CounterKey{Tenant: how, Feature: how}}})
+	}
+	if err := call("commit"); err != nil || started != 1 {
+		t.Fatalf("%v, %d started", err, started)
+	}
+	for i := range 5 {
+		err := call("exit")
+		if e, ok := errors.AsType[*sdk.Error](err); !ok || e.Tag != sdk.TagUnavailable || e.Code != remote.CodeUnknownOutcome {
+			t.Errorf("death %d: %v", i, err)
+		}
+	}
+	before := started
+	for range 3 {
+		err := call("commit")
+		if e, ok := errors.AsType[*sdk.Error](err); !ok || e.Tag != sdk.TagUnavailable || e.Code != remote.CodeUnreached || !errors.Is(err, carrier.ErrParked) {
+			t.Errorf("while it is parked: %v", err)
+		}
+	}
+	if err := a.Ping(t.Context()); !errors.Is(err, sdk.ErrUnavailable) || started != before || started != 5 {
+		t.Errorf("%v, %d and %d started", err, before, started)
 	}
 }
