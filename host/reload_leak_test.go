@@ -22,7 +22,7 @@ import (
 )
 
 // held is what this process holds that a leak would make grow.
-type held struct{ goroutines, files, maps, children, heapKB int }
+type held struct{ goroutines, files, maps, children, heapKB, mappedMB int }
 
 func holds(t *testing.T) held {
 	t.Helper()
@@ -43,13 +43,21 @@ func holds(t *testing.T) held {
 		b, _ := os.ReadFile(f)
 		children += len(strings.Fields(string(b)))
 	}
+	statm, err := os.ReadFile("/proc/self/statm") // regions side by side are one line of maps
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(statm))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return held{
 		goroutines: runtime.NumGoroutine(), files: entries("/proc/self/fd"), maps: strings.Count(string(maps), "\n"),
-		children: children, heapKB: int(m.HeapAlloc >> 10),
+		children: children, heapKB: int(m.HeapAlloc >> 10), mappedMB: pages * os.Getpagesize() >> 20,
 	}
 }
 
@@ -170,7 +178,7 @@ func testReloads(t *testing.T, isolation grant.Isolation, content func(*testing.
 	after := settled()
 	t.Logf("%d reloads: %+v, then %+v", times, before, after)
 	if after.goroutines > before.goroutines+2 || after.files > before.files+2 || after.children > before.children ||
-		after.maps > before.maps+40 || after.heapKB > before.heapKB+4096 {
+		after.maps > before.maps+40 || after.heapKB > before.heapKB+4096 || after.mappedMB > before.mappedMB+512 {
 		t.Errorf("%d reloads: %+v, then %+v", times, before, after)
 	}
 }
