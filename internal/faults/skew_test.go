@@ -132,7 +132,7 @@ func TestHostsDisagreeAboutTheTimeOfReceipt(t *testing.T) {
 		b.taken(books, fmt.Sprintf("behind-%04d", i))
 		it := books.of(t, fmt.Sprintf("ahead-%04d", i))
 		refused := it.state == "quarantined" && it.quarantine == "provider_refused" && it.code == "timestamp_in_future" // time mends it
-		heldBack := it.state == "quarantined" && it.quarantine == "timestamp_window" // the host that is behind had it
+		heldBack := it.state == "quarantined" && it.quarantine == "timestamp_window"                                    // the host that is behind had it
 		if !refused && !heldBack {
 			t.Errorf("an event of the future is %s (%s%s)", it.state, it.quarantine, it.code)
 		}
