@@ -6,6 +6,7 @@ package redistest
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -35,10 +36,13 @@ type Server struct {
 
 // Start starts a server with settings as its command line takes them; [Durable]
 // are some. It ends with the test. Without the program redis-server the test is
-// skipped.
+// skipped; with FENCEPOST_TEST_STRICT=1 it fails.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
+	if err != nil && os.Getenv("FENCEPOST_TEST_STRICT") == "1" {
+		t.Fatal("redis-server is not in PATH, and nothing may be skipped")
+	}
 	if err != nil {
 		t.Skip("needs redis-server in PATH: make test brings it")
 	}
