@@ -16,10 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost/fencepost/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/fencepost/fencepost/internal/pgtest"
 )
 
 // down ends what runs, without a goodbye.
