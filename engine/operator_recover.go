@@ -112,13 +112,17 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 	}
 	s, known := e.standing(ctx, i)
 	act := Act{Actor: "plan", Reason: "plan"}
-	for _, to := range []storage.ItemState{storage.Pending, storage.Accepted, storage.Rejected} {
+	again := storage.Pending
+	if outbox.Held(i) {
+		again = storage.Quarantined // from where it is requeued
+	}
+	for _, to := range []storage.ItemState{again, storage.Accepted, storage.Rejected} {
 		asked := Resolution{To: to}
 		if finding, needed := map[storage.ItemState]outbox.Finding{storage.Accepted: outbox.FoundTaken, storage.Rejected: outbox.FoundRefused}[to]; needed {
 			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: finding, Text: "plan"}
-		} else if !known {
+		} else if !known && to == storage.Pending {
 			continue
-		} else if outbox.Restored(i) { // pending, too, with what the books say
+		} else if outbox.Restored(i) || outbox.Held(i) { // pending, too, with what the books say
 			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "plan"}
 		}
 		if move, err := outbox.Resolve(i, asked, s, act); err == nil && outbox.Unmet(move.Expect, i, now) == nil {
@@ -190,7 +194,9 @@ func (e *Engine) RecoverApply(ctx context.Context, p RecoverPlan, a Act) ([]Reco
 	for _, i := range p.Items {
 		done := Recovered{ItemID: i.ItemID, To: i.To}
 		if i.To != "" {
-			done.Err = e.recoverOne(ctx, p, i, a)
+			if done.Err = e.recoverOne(ctx, p, &i, a); done.Err == nil {
+				done.To = i.To
+			}
 		}
 		out = append(out, done)
 		if done.Err != nil && sdk.TagOf(done.Err) == sdk.TagUnavailable {
@@ -204,8 +210,8 @@ func (e *Engine) RecoverApply(ctx context.Context, p RecoverPlan, a Act) ([]Reco
 const planSkew = time.Hour
 
 // recoverOne resolves one item, if it is the one that the plan is about: the same
-// id and token are those of another item in another store.
-func (e *Engine) recoverOne(ctx context.Context, p RecoverPlan, i RecoverItem, a Act) error {
+// id and token are those of another item in another store. i.To is then where it went.
+func (e *Engine) recoverOne(ctx context.Context, p RecoverPlan, i *RecoverItem, a Act) error {
 	d, err := e.Item(ctx, i.ItemID)
 	if err != nil {
 		return err
@@ -237,7 +243,10 @@ func (e *Engine) recoverOne(ctx context.Context, p RecoverPlan, i RecoverItem, a
 		return &sdk.Error{Tag: sdk.TagConflict, Code: "another_item", Field: "item", Rule: rule, Hint: "make a new plan, of this store"}
 	}
 	token := i.LeaseToken
-	_, err = e.Resolve(ctx, i.ItemID, Resolution{To: i.To, LeaseToken: &token, Evidence: i.Evidence, ProviderRef: i.ProviderRef, Attempts: i.More}, a)
+	done, err := e.Resolve(ctx, i.ItemID, Resolution{To: i.To, LeaseToken: &token, Evidence: i.Evidence, ProviderRef: i.ProviderRef, Attempts: i.More}, a)
+	if err == nil {
+		i.To = done.To
+	}
 	return err
 }
 

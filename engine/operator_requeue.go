@@ -101,6 +101,7 @@ func (e *Engine) surroundings(ctx context.Context, d storage.ItemDetail) (outbox
 		Routes: routes.Routes, Mappings: routes.mappings, Manifests: e.cfg.Manifests, Customers: tenants[tenant].sub.Customers,
 		AttemptBudget: e.cfg.AttemptBudget, Now: e.cfg.Now(),
 	}
+	s.Standing, _ = e.standing(ctx, d.Item)
 	if d.Event != nil && d.Item.Identity.SubjectKind == storage.SubjectEvent {
 		if s.Reason, err = e.withheld(ctx, *d.Event); err != nil {
 			return s, err

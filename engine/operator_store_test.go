@@ -186,6 +186,108 @@ func TestRecoverAfterARestore(t *testing.T) {
 	})
 }
 
+// restored settles that the store went back in time.
+func (d *desk) restored(before, since time.Time, want int64) {
+	d.t.Helper()
+	n, err := d.st.(storage.SettlementStore).MarkRestored(d.t.Context(), storage.RestoreRequest{
+		Before: before, Since: since, Limit: 10,
+		Action: storage.Action{Kind: storage.ActionRestore, Actor: "anna", Reason: "ticket 7"},
+	})
+	if err != nil || n != want {
+		d.t.Fatalf("%d, %v", n, err)
+	}
+}
+
+// Q17, O26, O27: an item that waited for a customer or a mapping when the backup was
+// made waits again once somebody looked at the books, and is requeued when it is
+// there. A plan offers that, and not to send what nobody could send.
+func TestQuarantinedBeforeARestore(t *testing.T) {
+	t.Parallel()
+	for reason, routes := range map[string]map[string]string{"no_customer": {"tokens": "llm"}, "feature_unmapped": {"other": "x"}} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			onDesks(t, func(d *desk) {
+				ctx, mapped := d.t.Context(), reason == "no_customer"
+				d.apply(plan(routes))
+				if !mapped {
+					d.customer("cus_1")
+				}
+				record(d.t, d.Engine, plain("req_1", "10"))
+				item := d.want("quarantined " + reason)[0]
+				d.restored(item.CreatedAt.Add(time.Hour), item.CreatedAt, 1)
+				d.want("uncertain " + reason)
+				if mapped {
+					d.customer("cus_1")
+				} else {
+					d.apply(plan(map[string]string{"other": "x", "tokens": "llm"}))
+				}
+				if _, err := d.Resolve(ctx, item.ItemID, engine.Resolution{To: storage.Pending}, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "evidence_required"}) {
+					d.t.Errorf("%v", err)
+				}
+				p, err := d.RecoverPlan(ctx, engine.RecoverFilter{})
+				if err != nil || len(p.Items) != 1 || !slices.Equal(p.Items[0].May, []storage.ItemState{storage.Quarantined, storage.Accepted, storage.Rejected}) {
+					d.t.Fatalf("%+v, %v", p, err)
+				}
+				p.MadeAt = time.Time{} // the engine's clock stands
+				p.Items[0].To, p.Items[0].Evidence = p.Items[0].May[0], asserted(outbox.FoundRefused)
+				if !mapped {
+					p.Items[0].To = storage.Pending // what people ask for
+				}
+				if got, err := d.RecoverApply(ctx, p, anna); err != nil || got[0].Err != nil || got[0].To != storage.Quarantined {
+					d.t.Fatalf("%+v, %v", got, err)
+				}
+				d.deliver()
+				if i := d.want("quarantined " + reason)[0]; !i.SettledAt.IsZero() {
+					d.t.Errorf("%+v", i)
+				}
+				got, err := d.Requeue(ctx, item.ItemID, engine.Requeue{}, anna)
+				if err != nil || got.Superseded == mapped {
+					d.t.Fatalf("%+v, %v", got, err)
+				}
+				d.deliver()
+				if mapped {
+					d.want("accepted")
+				} else {
+					d.want("quarantined "+reason+" superseded", "accepted")
+				}
+				if len(d.sent) != 1 || d.sent[0].Customer != "cus_1" {
+					d.t.Errorf("%+v", d.sent)
+				}
+			})
+		})
+	}
+}
+
+// O26: past the horizon an item of the lost time is not requeued under the
+// identifier that the provider may have forgotten, only made anew.
+func TestQuarantinedLongBeforeARestore(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		record(d.t, d.Engine, plain("req_1", "10"))
+		item := d.want("quarantined no_customer")[0]
+		d.restored(item.CreatedAt.Add(time.Hour), noon.Add(-25*time.Hour), 1)
+		d.customer("cus_1")
+		if got, err := d.Resolve(ctx, item.ItemID, engine.Resolution{To: storage.Pending, Evidence: asserted(outbox.FoundRefused)}, anna); err != nil || got.To != storage.Quarantined {
+			d.t.Fatalf("%+v, %v", got, err)
+		}
+		dry := anna
+		dry.DryRun = true
+		for _, act := range []engine.Act{dry, anna} {
+			if _, err := d.Requeue(ctx, item.ItemID, engine.Requeue{}, act); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: storage.CodeHorizonPassed}) {
+				d.t.Errorf("%v", err)
+			}
+		}
+		d.apply(plan(map[string]string{"tokens": "llm_2"}))
+		if got, err := d.Requeue(ctx, item.ItemID, engine.Requeue{}, anna); err != nil || !got.Superseded {
+			d.t.Fatalf("%+v, %v", got, err)
+		}
+		d.deliver()
+		d.want("quarantined no_customer superseded", "accepted")
+	})
+}
+
 // R3, Q11: what goes back to pending gets attempts and is sent again.
 func TestResolveToPending(t *testing.T) {
 	t.Parallel()
@@ -210,7 +312,8 @@ func TestResolveToPending(t *testing.T) {
 }
 
 // O12, Q18, Q25: late evidence against an accepted item is shown beside its state
-// and holds its correction back; when it is withdrawn, both go on.
+// and holds its correction back; when it is withdrawn, both go on by themselves, and
+// what was given up stays so.
 func TestDisputedOriginal(t *testing.T) {
 	t.Parallel()
 	onDesks(t, func(d *desk) {
@@ -224,8 +327,13 @@ func TestDisputedOriginal(t *testing.T) {
 		}
 		d.correct("cor_1", "1")
 		d.deliver()
-		items := d.want("accepted disputed", "quarantined original_disputed disputed")
-		if stats, err := d.st.OutboxStats(d.t.Context()); err != nil || stats.Disputed != 2 || !items[0].SettledAt.IsZero() {
+		d.correct("cor_2", "1")
+		d.deliver()
+		items := d.want("accepted disputed", "quarantined original_disputed disputed", "quarantined original_disputed disputed")
+		if _, err := d.Abandon(d.t.Context(), items[2].ItemID, engine.Abandonment{}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		if stats, err := d.st.OutboxStats(d.t.Context()); err != nil || stats.Disputed == 0 || !items[0].SettledAt.IsZero() {
 			d.t.Errorf("%+v, %v, %+v", stats, err, items[0])
 		}
 		if _, err := d.Requeue(d.t.Context(), items[1].ItemID, engine.Requeue{}, anna); !errors.Is(err, sdk.ErrConflict) {
@@ -234,16 +342,14 @@ func TestDisputedOriginal(t *testing.T) {
 		if _, err := d.AddEvidence(d.t.Context(), original.ItemID, *asserted(outbox.FoundTaken), anna); err != nil {
 			d.t.Fatal(err)
 		}
-		if _, err := d.Requeue(d.t.Context(), items[1].ItemID, engine.Requeue{}, anna); err != nil {
-			d.t.Fatal(err)
-		}
+		d.want("accepted", "pending", "quarantined original_disputed")
 		d.deliver()
-		for _, i := range d.want("accepted", "accepted") {
+		for _, i := range d.want("accepted", "accepted", "quarantined original_disputed") {
 			if i.SettledAt.IsZero() {
 				d.t.Errorf("%+v", i)
 			}
 		}
-		d.log(storage.ActionEvidence, storage.ActionEvidence, storage.ActionRequeue)
+		d.log(storage.ActionEvidence, storage.ActionAbandon, storage.ActionEvidence, storage.ActionRequeue)
 	})
 }
 

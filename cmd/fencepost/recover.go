@@ -98,11 +98,13 @@ func mayBecome(it api.PlanItem) string {
 }
 
 // planHead is what stands above the items of a plan file.
-const planHead = `# Fill in "state" for each item: accepted or rejected, with evidence, or pending to send it
-# again ("may" lists what it could become when this was written, "not_before" is when something
+const planHead = `# Fill in "state" for each item: accepted or rejected, with evidence, pending to send it
+# again, or quarantined to requeue it ("may" lists what it could become when this was written, "not_before" is when something
 # may be decided). An empty state leaves it alone:
 #   state: accepted
 #   evidence: {kind: asserted, detail: "the provider's dashboard shows it"}
+# "count" is the number of items, and "end" the last line: a file that was cut off is refused. If
+# you take items out, correct "count" or take it out, too.
 # Then, with reason and actor filled in: fencepost recover apply FILE --dry-run
 `
 

@@ -1,9 +1,11 @@
 package outbox
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
@@ -34,7 +36,9 @@ type Surroundings struct {
 	// Original is the item that this one depends on, nil without.
 	Original      *storage.Item
 	AttemptBudget int
-	Now           time.Time
+	// Standing bounds for how long an unresolved item may be sent again.
+	Standing Standing
+	Now      time.Time
 }
 
 // Requeued is what a requeue writes: transitions in one call, the item's own
@@ -55,7 +59,9 @@ type Requeued struct {
 //
 // It fails with [ErrExpectedStateMismatch], with [ErrMappingChanged], and with a
 // conflict of code "still_ineligible" that names the reason for which it would be
-// quarantined again.
+// quarantined again. An item that is unresolved, because it went through a restore,
+// is bound by the horizon as one that is sent again; made anew it is not, on the
+// evidence with which it came back to quarantine.
 func PlanRequeue(d storage.ItemDetail, q Requeue, s Surroundings, a Act) (Requeued, error) {
 	if err := a.Check(); err != nil {
 		return Requeued{}, err
@@ -155,6 +161,12 @@ func (s Surroundings) same(d storage.ItemDetail, q Requeue, r storage.Route, a A
 		Set: storage.Change{
 			State: storage.Pending, ClearQuarantine: true, NextAttemptAfter: &pending, Release: true, AddBudget: q.Attempts,
 		},
+	}
+	if i.Unresolved {
+		sendAgain(&t, s.Standing)
+		if err := Unmet(t.Expect, i, s.Now); err != nil {
+			return Requeued{}, tooLate(err)
+		}
 	}
 	if left := i.AttemptBudget - i.Attempts; q.Attempts == 0 && left <= 0 {
 		t.Set.AddBudget = s.AttemptBudget - left
@@ -286,7 +298,10 @@ func follow(w storage.ItemDetail, of storage.NewItem) (storage.NewItem, error) {
 func absent(d storage.ItemDetail) bool {
 	var latest Finding
 	for _, x := range d.Actions {
-		if f := found(x); x.Kind == storage.ActionEvidence && f != "" {
+		// What somebody looked up before it came back to quarantine counts: nothing
+		// was sent since.
+		looked := x.Kind == storage.ActionEvidence || x.Kind == storage.ActionResolve && x.To == storage.Quarantined
+		if f := found(x); looked && f != "" {
 			latest = f
 		}
 	}
@@ -309,6 +324,17 @@ func harmless(class string) bool {
 	default:
 		return false
 	}
+}
+
+// tooLate says what helps where an item cannot be sent again under its identifier.
+func tooLate(err error) error {
+	e, ok := errors.AsType[*sdk.Error](err)
+	if !ok || e.Code != storage.CodeHorizonPassed && e.Code != storage.CodeClockUntrusted {
+		return err
+	}
+	again := *e
+	again.Hint = "the provider may have forgotten the identifier: give the mapping a new version, under which it is made anew, or abandon it"
+	return &again
 }
 
 func ineligible(r Reason) error {

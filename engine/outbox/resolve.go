@@ -26,14 +26,16 @@ type Standing struct {
 
 // Resolution settles an uncertain item (T8).
 type Resolution struct {
-	// To is accepted, pending or rejected.
+	// To is accepted, pending or rejected. An item that was quarantined when a
+	// backup was made goes back there instead of to pending, since what it lacked
+	// it lacks still; quarantined asks for that by name.
 	To storage.ItemState
 	// LeaseToken is the one that the item had when somebody looked at it. nil:
 	// the one that it has now.
 	LeaseToken *int64
 	// Evidence is required for accepted, of finding taken, and for rejected, of
 	// finding refused; for pending of finding refused, of an item that a restore
-	// made uncertain.
+	// made uncertain, and for quarantined.
 	Evidence *Evidence
 	// ProviderRef is the provider's name for it, of accepted.
 	ProviderRef string
@@ -53,18 +55,27 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 	if r.LeaseToken != nil {
 		token = *r.LeaseToken
 	}
-	quiet := s.QuietFor
+	quiet, kept := s.QuietFor, item.QuarantineReason
+	if r.To == storage.Pending && Held(item) {
+		r.To = storage.Quarantined
+	}
 	t := storage.Transition{
 		ItemID: item.ItemID,
 		Expect: storage.Expect{State: storage.Uncertain, LeaseToken: &token, Settled: new(bool), QuietFor: &quiet},
 		Set:    storage.Change{State: r.To},
 	}
 	settled, detail := true, map[string]any{}
-	if r.To == storage.Pending && Restored(item) && r.Evidence == nil {
+	switch {
+	case (r.To == storage.Pending && Restored(item) || r.To == storage.Quarantined) && r.Evidence == nil:
 		return storage.Transition{}, refusal("evidence_required", "what the provider's books say of it, finding refused",
 			"in the time that the restored store lacks it may have been made anew under another identifier and taken: look before it is sent again")
+	case r.To == storage.Quarantined && item.State == storage.Uncertain && !Held(item):
+		return storage.Transition{}, invalid("to", "accepted, pending or rejected: it was not in quarantine")
 	}
 	switch r.To {
+	case storage.Quarantined: // nothing is sent, so no horizon binds it
+		t.Set.QuarantineReason = &kept
+		detail["reason"] = kept
 	case storage.Accepted:
 		t.Set.AcceptedNow, t.Set.Settled = true, &settled
 		if ref := clip(r.ProviderRef, maxRef); ref != "" {
@@ -98,6 +109,12 @@ func Restored(i storage.Item) bool {
 	return i.State == storage.Uncertain && i.LastError != nil && i.LastError.Code == codeRestored
 }
 
+// Held reports whether an uncertain item was in quarantine before the store went
+// back in time. Only a restore leaves it the reason.
+func Held(i storage.Item) bool {
+	return i.State == storage.Uncertain && i.QuarantineReason != ""
+}
+
 // codeRestored is of what [storage.SettlementStore].MarkRestored made uncertain.
 const codeRestored = "restored"
 
@@ -126,7 +143,7 @@ func (r Resolution) check(s Standing, a Act) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	want := map[storage.ItemState]Finding{storage.Accepted: FoundTaken, storage.Rejected: FoundRefused, storage.Pending: FoundRefused}
+	want := map[storage.ItemState]Finding{storage.Accepted: FoundTaken, storage.Rejected: FoundRefused, storage.Pending: FoundRefused, storage.Quarantined: FoundRefused}
 	finding, known := want[r.To]
 	switch {
 	case !known:
@@ -136,7 +153,7 @@ func (r Resolution) check(s Standing, a Act) error {
 	case r.ProviderRef != "" && r.To != storage.Accepted:
 		return invalid("provider_ref", "of accepted")
 	case r.Evidence == nil:
-		if r.To != storage.Pending {
+		if r.To != storage.Pending && r.To != storage.Quarantined {
 			return invalid("evidence", "required: nothing else says what the provider did")
 		}
 		return nil

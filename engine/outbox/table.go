@@ -72,6 +72,7 @@ func Table() []Rule {
 		{"T8", storage.Uncertain, storage.Accepted, TriggerRecover, quietly, mismatch},
 		{"T8", storage.Uncertain, storage.Pending, TriggerRecover, quietly + ", unresolved for less than the horizon and since the clock is trusted", mismatch},
 		{"T8", storage.Uncertain, storage.Rejected, TriggerRecover, quietly, mismatch},
+		{"T8", storage.Uncertain, storage.Quarantined, TriggerRecover, quietly + "; it has the reason of the quarantine in which it was before a restore", mismatch},
 		{"T9", storage.Quarantined, storage.Pending, TriggerRequeue, "state is quarantined, lease_token and mapping_version are those expected, settled_at is absent", "zero rows: the current state, or mapping changed"},
 	}
 }

@@ -47,7 +47,7 @@ func (e *evidence) of(state storage.ItemState) *engine.Evidence {
 	case out.Finding != "":
 	case state == storage.Accepted:
 		out.Finding = outbox.FoundTaken
-	case state == storage.Rejected, state == storage.Pending:
+	case state == storage.Rejected, state == storage.Pending, state == storage.Quarantined:
 		out.Finding = outbox.FoundRefused
 	}
 	return out

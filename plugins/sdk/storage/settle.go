@@ -118,7 +118,8 @@ type EnqueueRequest struct {
 // settled, not superseded and created at or before Before becomes uncertain,
 // unresolved, with first_unresolved_at = coalesce(first_unresolved_at, Since),
 // its lease gone, its token raised and its claimed_at now, since a request of the
-// lost time may be on its way, with last error code "restored". One that
+// lost time may be on its way, with last error code "restored"; the reason of a
+// quarantine stays, by which it is known where it came from. One that
 // is uncertain already counts if it is not unresolved or has no
 // first_unresolved_at: it gets those two and claimed_at, and its token is raised.
 // The incarnation's Claims are raised above Claims, and its Restores by one.

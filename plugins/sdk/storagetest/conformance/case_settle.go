@@ -327,9 +327,19 @@ func markRestored(r *run) {
 	if e := r.now(pending.ItemID).LastError; e == nil || e.Code != "restored" {
 		r.errorf("last error %s", text(e))
 	}
+	// What it lacked then it lacks still: somebody who looked puts it back.
+	reason := "no_customer"
+	r.same("why it was held", r.now(held.ItemID).QuarantineReason, reason)
+	token := r.now(held.ItemID).LeaseToken
+	r.moves(storage.Transition{
+		ItemID: held.ItemID, Expect: storage.Expect{State: storage.Uncertain, LeaseToken: &token, Settled: new(bool)},
+		Set: storage.Change{State: storage.Quarantined, QuarantineReason: &reason},
+	})
+	d := r.now(held.ItemID)
+	r.same("back in quarantine", []any{d.State, d.QuarantineReason, d.Unresolved, d.SettledAt.IsZero()}, []any{storage.Quarantined, reason, true, true})
 	r.same("what nobody needs to act on", r.now(born.ItemID), born)
 	r.same("the old owner", r.moves(storage.Transition{
 		ItemID: leased.ItemID, Expect: leasedBy(c.LeaseToken), Set: storage.Change{State: storage.Accepted},
 	}), []int{0})
-	r.statsAre("counts", map[storage.ItemState][2]int64{storage.Uncertain: {5, 5}, storage.Quarantined: {1, 0}})
+	r.statsAre("counts", map[storage.ItemState][2]int64{storage.Uncertain: {4, 4}, storage.Quarantined: {2, 1}})
 }

@@ -43,6 +43,7 @@ func TestSlipsAreFound(t *testing.T) {
 		"restore moves the first time":     {slipRestoreMovesFirst, []string{"settle/restored"}},
 		"restore takes what is settled":    {slipRestoreTakesSettled, []string{"settle/restored"}},
 		"restore keeps the last claim":     {slipRestoreKeepsClaim, []string{"settle/restored"}},
+		"restore forgets the quarantine":   {slipRestoreForgetsReason, []string{"settle/restored"}},
 		"restore is done too early":        {slipRestoreRaisesEarly, []string{"settle/restored"}},
 		"actions of all items":             {slipActionsUnfiltered, []string{"settle/actions-in-pages"}},
 		"a host that left stays":           {slipLeavingStays, []string{"host/beats-and-leaves"}},
@@ -69,6 +70,8 @@ func TestSlipsAreFound(t *testing.T) {
 		"gauges are forgotten":             {slipGaugesForgotten, []string{"outbox/gauges"}},
 		"rename forgets the bounds":        {slipRenameForgetsBounds, []string{"route/rename"}},
 		"retires what is not idle":         {slipIdleIgnored, []string{"route/retire-when-idle"}},
+		"what was replaced is not idle":    {slipIdleAlsoIgnored, []string{"route/retire-when-idle"}},
+		"items are found by the old name":  {slipOldNames, []string{"route/rename"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

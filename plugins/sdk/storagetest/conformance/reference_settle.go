@@ -42,6 +42,7 @@ const (
 	slipRestoreTakesSettled
 	slipRestoreRaisesEarly
 	slipRestoreKeepsClaim
+	slipRestoreForgetsReason
 	slipLeavingStays
 	slipSamplesWithoutBoot
 	slipRoleStolen
@@ -61,6 +62,8 @@ const (
 	slipGaugesForgotten
 	slipRenameForgetsBounds
 	slipIdleIgnored
+	slipIdleAlsoIgnored
+	slipOldNames
 	slipActionsUnfiltered
 	slipStagedIgnored
 	slipWindowMagnitude
@@ -350,6 +353,9 @@ func (s *Reference) MarkRestored(ctx context.Context, req storage.RestoreRequest
 		}
 		it.Unresolved, it.LeaseOwner, it.LeaseExpiresAt = true, "", time.Time{}
 		it.LeaseToken++
+		if s.slips.has(slipRestoreForgetsReason) {
+			it.QuarantineReason = ""
+		}
 		if !s.slips.has(slipRestoreKeepsClaim) {
 			it.ClaimedAt = s.clock()
 		}
