@@ -98,7 +98,7 @@ func (e *Engine) AddEvidence(ctx context.Context, id int64, ev Evidence, a Act) 
 		if ev.Finding != outbox.FoundTaken || a.DryRun {
 			return out, nil
 		}
-		return out, e.lift(ctx, id)
+		return out, e.lift(ctx, id, a)
 	}
 	done, err := e.settle(ctx, id, a, func(d storage.ItemDetail) (storage.Transition, error) {
 		s, _ := e.standing(ctx, d.Item)
@@ -107,13 +107,14 @@ func (e *Engine) AddEvidence(ctx context.Context, id int64, ev Evidence, a Act) 
 	if err != nil || a.DryRun || ev.Finding != outbox.FoundTaken || d.Item.Identity.SubjectKind != storage.SubjectEvent {
 		return done, err
 	}
-	return done, e.lift(ctx, id)
+	return done, e.lift(ctx, id, a)
 }
 
 // lift takes from what depends on an item the dispute that it has from there, if
-// that was withdrawn, and again where one of them moves meanwhile. To store the
-// same evidence once more finishes what an error broke off. // Q18.
-func (e *Engine) lift(ctx context.Context, id int64) error {
+// that was withdrawn, and again where one of them moves meanwhile; what was
+// quarantined for it is requeued. To store the same evidence once more finishes
+// what an error broke off. // Q18, T9.
+func (e *Engine) lift(ctx context.Context, id int64, a Act) error {
 	for range settleTries {
 		original, err := e.Item(ctx, id)
 		if err != nil {
@@ -125,13 +126,34 @@ func (e *Engine) lift(ctx context.Context, id int64) error {
 		}
 		moves := outbox.Lifted(original, dependents)
 		if len(moves) == 0 {
-			return nil
+			return e.free(ctx, outbox.Freed(original, dependents), a)
 		}
 		if _, err := e.store.items.Transition(ctx, moves); err != nil {
 			return tagged(ctx, fmt.Errorf("lift a dispute: %w", err))
 		}
 	}
 	return sdk.Unavailable("dependents_moving", errors.New("what depends on the item kept moving"))
+}
+
+// free requeues what nothing is held against any more. One that would be
+// quarantined again, or moved meanwhile, stays as it is, and open; so do all while
+// nothing may be decided: the evidence is stored all the same. // T9.
+func (e *Engine) free(ctx context.Context, ids []int64, a Act) error {
+	for _, id := range ids {
+		barred := e.mayDecide()
+		err := barred
+		if barred == nil {
+			_, err = e.Requeue(ctx, id, Requeue{}, a)
+		}
+		switch {
+		case err == nil:
+		case barred != nil || errors.Is(err, sdk.ErrConflict):
+			e.cfg.Logger.WarnContext(ctx, "a correction stays quarantined after its original's dispute was lifted", "item", id, "error", err)
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // Abandon gives an item up. What is stuck with a usage window goes on with its

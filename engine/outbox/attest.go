@@ -84,6 +84,23 @@ func Lifted(original storage.ItemDetail, dependents []storage.ItemDetail) []stor
 	return moves
 }
 
+// Freed are those of what depends on an item that were quarantined because it was
+// disputed, and may be requeued now: it is not any more, and nothing is held
+// against them. // Q18.
+func Freed(original storage.ItemDetail, dependents []storage.ItemDetail) []int64 {
+	if original.Item.Disputed != "" {
+		return nil
+	}
+	var ids []int64
+	for _, d := range dependents {
+		i := d.Item
+		if i.State == storage.Quarantined && Reason(i.QuarantineReason) == ReasonOriginalDisputed && i.Disputed == "" && i.SupersededBy == 0 && i.SettledAt.IsZero() {
+			ids = append(ids, i.ItemID)
+		}
+	}
+	return ids
+}
+
 // ownDispute is what evidence about the item itself disputes, the latest counts;
 // empty: nothing.
 func ownDispute(d storage.ItemDetail) (text string) {
