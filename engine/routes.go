@@ -57,6 +57,11 @@ type RoutePlan struct {
 // longer be. It fails with tag unsupported when a plan maps a feature whose
 // usage is not a sum of its events.
 func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.RouteSet, error) {
+	return e.applyRoutes(ctx, plans, e.held)
+}
+
+// applyRoutes carries out the plans that keeps does not hold back.
+func (e *Engine) applyRoutes(ctx context.Context, plans []RoutePlan, keeps func(context.Context, RoutePlan, storage.RouteSet) (bool, error)) (storage.RouteSet, error) {
 	for range routeRetries {
 		set, err := e.store.routes.Routes(ctx)
 		if err != nil {
@@ -67,7 +72,7 @@ func (e *Engine) ApplyRoutes(ctx context.Context, plans []RoutePlan) (storage.Ro
 			if err := e.exportable(p); err != nil {
 				return storage.RouteSet{}, err
 			}
-			if held, err := e.held(ctx, p, set); held || err != nil {
+			if held, err := keeps(ctx, p, set); held || err != nil {
 				if err != nil {
 					return storage.RouteSet{}, err
 				}

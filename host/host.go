@@ -61,6 +61,9 @@ type Config struct {
 	// WithoutDelivery opens everything that recording and reading need and
 	// starts no loop.
 	WithoutDelivery bool
+	// Routes is what the host does with the stored routes. The zero value follows
+	// the configuration.
+	Routes RouteUse
 	// Worker are the arguments at which this program, started again, calls
 	// worker.Serve and nothing else. Without them no plugin runs in a worker.
 	Worker []string
@@ -80,6 +83,20 @@ type Config struct {
 	Logger *slog.Logger     // nil: discarded
 	Now    func() time.Time // nil: time.Now
 }
+
+// RouteUse is what a host does with the stored routes, which all hosts record by,
+// and with the stored settings of features.
+type RouteUse int
+
+const (
+	// RoutesFollow brings them to the configuration, for all hosts.
+	RoutesFollow RouteUse = iota
+	// RoutesFirst puts the configured routes into a store that never had any, and
+	// leaves those of any other as they are. Settings of features are stored.
+	RoutesFirst
+	// RoutesKeep changes nothing.
+	RoutesKeep
+)
 
 // Host is a running engine. It is safe for concurrent use.
 type Host struct {
@@ -119,7 +136,7 @@ type Host struct {
 }
 
 // Open opens storage and plugins, brings the stored routes up to the
-// configuration, and starts delivering unless told otherwise.
+// configuration, and starts delivering; cfg may tell it otherwise.
 //
 // ctx bounds opening only. On an error everything that was opened is closed
 // again; errors are tagged and name the setting at fault.
@@ -229,7 +246,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 	if err := h.engine.CheckSources(ctx); err != nil {
 		return err
 	}
-	set, err := h.engine.ApplyRoutes(ctx, plans)
+	set, err := h.routes(ctx, plans)
 	if err != nil {
 		return err
 	}
@@ -239,6 +256,19 @@ func (h *Host) openEngine(ctx context.Context) error {
 	}
 	h.degraded, err = h.unserved(ctx, set)
 	return err
+}
+
+// routes reads the routes in force, after bringing them to the plans where this
+// host is to.
+func (h *Host) routes(ctx context.Context, plans []engine.RoutePlan) (storage.RouteSet, error) {
+	switch h.cfg.Routes {
+	case RoutesKeep:
+		return h.engine.Routes(ctx)
+	case RoutesFirst:
+		return h.engine.FirstRoutes(ctx, plans)
+	default:
+		return h.engine.ApplyRoutes(ctx, plans)
+	}
 }
 
 // plan is what the configuration asks of the routes of an exporter.

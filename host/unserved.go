@@ -54,6 +54,24 @@ func (h *Host) unserved(ctx context.Context, set storage.RouteSet) ([]Degradatio
 			}
 		}
 	}
+	apart, err := h.apart(set)
+	return append(list, apart...), err
+}
+
+// Unapplied lists how the routes in force differ from what this host is configured
+// with. A host that does not follow its configuration ([Config].Routes) records,
+// and makes items anew, by those in force. Empty: they do not differ.
+func (h *Host) Unapplied(ctx context.Context) ([]Degradation, error) {
+	set, err := h.engine.Routes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.apart(set)
+}
+
+// apart lists exporters of this host whose routes are not those that it asks for.
+func (h *Host) apart(set storage.RouteSet) ([]Degradation, error) {
+	var list []Degradation
 	// Two releases with two mappings run side by side: one of them decides.
 	for _, x := range h.exporters {
 		how, err := x.plan().Behind(set)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -70,11 +71,6 @@ func (a *app) loadConfig() (config.Config, error) {
 	return config.Load(path)
 }
 
-// openHost opens the configured host, with its delivery loops or without.
-func (a *app) openHost(ctx context.Context, cfg config.Config, logger *slog.Logger, deliver bool) (*host.Host, error) {
-	return host.Open(ctx, hostConfig(cfg, logger, deliver))
-}
-
 func hostConfig(cfg config.Config, logger *slog.Logger, deliver bool) host.Config {
 	lockWait := time.Duration(0) // a server waits for its predecessor to end
 	if !deliver {
@@ -118,8 +114,19 @@ const (
 	toRead    access = iota // the store must exist
 	toWrite                 // it is created if there is none
 	toRecord                // and exporters say what can be expressed
-	toReplace               // as toRecord, but the store must exist
+	toSettle                // as toRecord, but the store must exist
+	toReplace               // as toSettle, and makes items anew by the mapping in force
 )
+
+// routes is what a command does with the routes of the store: they are those of
+// all servers, and only a server puts another mapping in force. A command that
+// records does where there was none, so that nothing is recorded to nowhere.
+func (u access) routes() host.RouteUse {
+	if u == toRecord {
+		return host.RoutesFirst
+	}
+	return host.RoutesKeep
+}
 
 // openAPI returns a client of the API: of the server that was named, of this
 // process on the configured store, or, if another process holds the store, of
@@ -133,18 +140,20 @@ func (a *app) openAPI(ctx context.Context, use access) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if use == toRead || use == toReplace {
+	if use != toWrite && use != toRecord {
 		if err := storeExists(cfg); err != nil {
 			return nil, err
 		}
 	}
-	if use != toRecord && use != toReplace {
+	if use == toRead || use == toWrite {
 		cfg.Exporters = nil
 	}
 	for deadline := time.Now().Add(storePatience); ; {
-		h, err := a.openHost(ctx, cfg, errorLogger(a.err), false)
+		settings := hostConfig(cfg, errorLogger(a.err), false)
+		settings.Routes = use.routes()
+		h, err := host.Open(ctx, settings)
 		if err == nil {
-			return localClient(h), nil
+			return a.openLocal(ctx, h, use)
 		}
 		locked, ok := errors.AsType[*sdk.Error](err)
 		if !ok || locked.Code != "store_locked" {
@@ -165,6 +174,37 @@ func (a *app) openAPI(ctx context.Context, use access) (*client, error) {
 			return nil, ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
+	}
+}
+
+// openLocal returns a client of a host in this process, once it has said where
+// the routes in force are not the configured ones: an item made anew by another
+// mapping than its operator has before the eyes would be a surprise, and what is
+// recorded is recorded by the mapping in force, as every host does.
+func (a *app) openLocal(ctx context.Context, h *host.Host, use access) (*client, error) {
+	c := localClient(h)
+	if use != toRecord && use != toReplace {
+		return c, nil
+	}
+	list, err := h.Unapplied(ctx)
+	for _, d := range list {
+		switch {
+		case use == toRecord:
+			fmt.Fprintf(a.err, "warning: only a server puts another mapping in force, this command records by the one in force: %s\n", visible(d.Detail))
+		case d.Code == host.DegradedMappingDiffers:
+			err = errors.Join(err, mappingDiffers(d))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func mappingDiffers(d host.Degradation) error {
+	return &sdk.Error{
+		Tag: sdk.TagConflict, Code: d.Code, Field: "exporters", Rule: "the mapping in force; " + d.Detail,
+		Hint: "name a server with --server, or start one with this configuration to put its mapping in force",
 	}
 }
 

@@ -27,7 +27,7 @@ func outboxBackfill(a *app) *cobra.Command {
 		Example: "  fencepost outbox backfill --exporter stripe --reason 'added in March' --dry-run",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withSettling(cmd, func(c *client) error {
+			return a.withReplacing(cmd, func(c *client) error {
 				fields := act.body(map[string]any{"exporter": exporter, "feature": feature, "tenant": tenant, "limit": 1000})
 				return a.backfill(cmd, c, fields, after)
 			})

@@ -65,6 +65,12 @@ func (c *client) post(ctx context.Context, path string, in, out any) error {
 // withSettling runs f with a client for settling items: exporters say what they
 // admit and what can be expressed.
 func (a *app) withSettling(cmd *cobra.Command, f func(*client) error) error {
+	c, err := a.openAPI(cmd.Context(), toSettle)
+	return useAPI(c, err, f)
+}
+
+// withReplacing runs f with a client for making items anew.
+func (a *app) withReplacing(cmd *cobra.Command, f func(*client) error) error {
 	c, err := a.openAPI(cmd.Context(), toReplace)
 	return useAPI(c, err, f)
 }
@@ -250,7 +256,7 @@ func outboxRequeue(a *app) *cobra.Command {
 			if version != "" {
 				expect["mapping_version"] = version
 			}
-			return a.settleMany(cmd, args, many, "requeue", act.body(map[string]any{"expect": expect}))
+			return a.settleMany(cmd, args, many, verbRequeue, act.body(map[string]any{"expect": expect}))
 		},
 	}
 	cmd.Flags().StringVar(&version, "mapping-version", "", "refuse if the mapping in force is another one")
@@ -285,9 +291,15 @@ func outboxAbandon(a *app) *cobra.Command {
 	return cmd
 }
 
+const verbRequeue = "requeue"
+
 // settleMany posts to each item; what is refused is said, and the others go on.
 func (a *app) settleMany(cmd *cobra.Command, ids []string, many manyFlags, verb string, fields map[string]any) error {
-	return a.withSettling(cmd, func(c *client) error {
+	with := a.withSettling
+	if verb == verbRequeue {
+		with = a.withReplacing
+	}
+	return with(cmd, func(c *client) error {
 		if many.quarantined != "" {
 			found, err := quarantined(cmd.Context(), c, many)
 			if err != nil {
