@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fencepost/fencepost/engine"
@@ -22,13 +24,26 @@ type Recovery struct {
 	Remembered int64
 	// Reason is why delivery is stopped; empty if it is not.
 	Reason string
-	// Items is how many items became uncertain, or would.
+	// Items is how many items became uncertain, or would, and Of what they were,
+	// in a dry run of [Host.RecoverRestore].
 	Items int64
+	Of    []RecoveryCount
 	// Before is the instant up to which items are concerned, and Since from
 	// when on their last attempts are unknown, both by the store's clock.
 	Before time.Time
 	Since  time.Time
 }
+
+// RecoveryCount is how many items of one state and reason of a quarantine there are.
+type RecoveryCount struct {
+	State  storage.ItemState
+	Reason string
+	Items  int64
+}
+
+// CodeNoRestorePending says that no restore was seen which [Host.RecoverRestore]
+// could settle.
+const CodeNoRestorePending = "no_restore_pending"
 
 // markLimit is how many items one transaction moves.
 const markLimit = 1000
@@ -39,21 +54,42 @@ const markLimit = 1000
 // heartbeat. It works on a host with and without delivery, and may be repeated
 // if it ends in between. // Q17
 //
-// On a host that has seen no restore it does the same to everything there is:
-// the operator knows more than the host.
+// Where nothing is remembered that the store is behind of, it fails with a conflict,
+// code "no_restore_pending", also once it is settled: on a healthy store it would
+// make everything uncertain that is open. See [Host.RecoverUnnoticed].
 //
-// Errors: invalid without an actor and a reason, unsupported if the store cannot
-// do this, unavailable as for every write.
+// Errors: that, invalid without an actor and a reason, unsupported if the store
+// cannot do this, unavailable as for every write.
 func (h *Host) RecoverRestore(ctx context.Context, act Act) (Recovery, error) {
+	return h.recoverRestore(ctx, act, false)
+}
+
+// RecoverUnnoticed is RecoverRestore on the word of an operator that the store was
+// restored though nobody noticed: every host lost its memory, or remembers less than
+// the backup holds. Everything unsettled becomes uncertain, every time.
+func (h *Host) RecoverUnnoticed(ctx context.Context, act Act) (Recovery, error) {
+	return h.recoverRestore(ctx, act, true)
+}
+
+func (h *Host) recoverRestore(ctx context.Context, act Act, unnoticed bool) (Recovery, error) {
 	r, settle, err := h.look(ctx, act)
 	if err != nil {
 		return r, err
+	}
+	if r.Reason != ReasonRestorePending && !unnoticed {
+		return r, &sdk.Error{
+			Tag: sdk.TagConflict, Code: CodeNoRestorePending, Rule: "a store that is behind what is remembered of it; nothing is pending",
+			Hint: "only if you know that it was restored and nobody noticed: --unnoticed (\"unnoticed\": true) makes everything uncertain that is open; try it with dry_run first",
+		}
 	}
 	req := storage.RestoreRequest{
 		Before: r.Before, Since: r.Since, Claims: max(r.Remembered, r.Store.Claims), Limit: markLimit, DryRun: true,
 		Action: storage.Action{Kind: storage.ActionRestore, Actor: act.Actor, Reason: act.Reason},
 	}
-	if r.Items, err = settle.MarkRestored(ctx, req); err != nil || act.DryRun {
+	if r.Items, err = settle.MarkRestored(ctx, req); err == nil && act.DryRun {
+		r.Of, err = h.restorable(ctx, r.Before)
+	}
+	if err != nil || act.DryRun {
 		return r, wrap("recover restore", err)
 	}
 	req.DryRun, r.Items = false, 0
@@ -76,6 +112,37 @@ func (h *Host) RecoverRestore(ctx context.Context, act Act) (Recovery, error) {
 	}
 	h.cfg.Logger.WarnContext(ctx, "recover restore", "actor", act.Actor, "items", r.Items, "before", r.Before, "since", r.Since)
 	return r, h.lookAgain(ctx)
+}
+
+// restorable counts what a restore would make uncertain, by what it is now.
+func (h *Host) restorable(ctx context.Context, before time.Time) ([]RecoveryCount, error) {
+	items, ok := storage.As[storage.OutboxStore](h.store)
+	if !ok {
+		return nil, nil
+	}
+	var out []RecoveryCount
+	for _, state := range []storage.ItemState{storage.Pending, storage.Leased, storage.Quarantined, storage.Uncertain} {
+		n := map[string]int64{}
+		for q := (storage.ItemQuery{State: state, Open: true, Limit: markLimit}); ; {
+			page, err := items.ListItems(ctx, q)
+			if err != nil {
+				return nil, err
+			}
+			for _, i := range page.Items {
+				known := state == storage.Uncertain && i.Unresolved && !i.FirstUnresolvedAt.IsZero()
+				if i.SupersededBy == 0 && !i.CreatedAt.After(before) && !known {
+					n[i.QuarantineReason]++
+				}
+			}
+			if q.After = page.Next; !page.More {
+				break
+			}
+		}
+		for _, reason := range slices.Sorted(maps.Keys(n)) {
+			out = append(out, RecoveryCount{State: state, Reason: reason, Items: n[reason]})
+		}
+	}
+	return out, nil
 }
 
 // RecoverAdopt makes this host remember the store as it is now, on the word of

@@ -278,6 +278,9 @@ func TestRestoredBackupChargesNothingTwice(t *testing.T) { //nolint:paralleltest
 		if err != nil || plan.Items != 2 || plan.Reason != host.ReasonRestorePending || !plan.Since.Before(plan.Before) {
 			t.Fatalf("%+v, %v", plan, err)
 		}
+		if want := []host.RecoveryCount{{State: storage.Pending, Items: 2}}; !slices.Equal(plan.Of, want) {
+			t.Errorf("would move %+v, want %+v", plan.Of, want)
+		}
 		l.stopped(host.ReasonRestorePending)
 		if got := d.Ledger().Charges; got != 4 {
 			t.Errorf("%d charges while stopped, want 4", got)
@@ -312,6 +315,53 @@ func TestRestoredBackupChargesNothingTwice(t *testing.T) { //nolint:paralleltest
 		}
 		if got := l.Degraded(); len(got) != 0 {
 			t.Errorf("degraded %v", got)
+		}
+		l.healthy(t, 1)
+	})
+}
+
+// healthy checks that a restore of a store that is not behind is refused and leaves
+// no action, unless an operator insists. // Q17
+func (l *life) healthy(t *testing.T, actions int) {
+	t.Helper()
+	logged := func() int {
+		settled, _ := l.store.(storage.SettlementStore)
+		page, err := settled.ListActions(t.Context(), storage.ActionQuery{Kind: storage.ActionRestore, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page.Actions)
+	}
+	dry := act
+	dry.DryRun = true
+	for _, a := range []host.Act{dry, act} {
+		if got, err := l.RecoverRestore(t.Context(), a); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: host.CodeNoRestorePending}) {
+			t.Errorf("nothing is pending: %+v, %v", got, err)
+		}
+	}
+	if n := logged(); n != actions {
+		t.Errorf("%d restores in the log, want %d", n, actions)
+	}
+	if got, err := l.RecoverUnnoticed(t.Context(), dry); err != nil || got.Reason == host.ReasonRestorePending {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := l.RecoverUnnoticed(t.Context(), act); err != nil || logged() != actions+1 {
+		t.Errorf("insisted: %d, %v", logged(), err)
+	}
+}
+
+// Q17: on a store that nobody restored everything stays as it is.
+func TestRestoreOfAHealthyStore(t *testing.T) { //nolint:paralleltest // in archives
+	archives(t, func(t *testing.T, a archive) {
+		d, dir := newProvider(t), filepath.Join(t.TempDir(), "state")
+		beforeTheBackup(t, a, d, dir)
+		for _, delivers := range []bool{true, false} {
+			l := a.live(t, d, dir, delivers)
+			if delivers {
+				l.sent()
+			}
+			l.healthy(t, map[bool]int{true: 0, false: 1}[delivers])
+			l.end()
 		}
 	})
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/host/api"
@@ -12,9 +13,17 @@ import (
 type settling struct{ host *Host }
 
 // RecoverRestore is [api.Restorer].
-func (s settling) RecoverRestore(ctx context.Context, a engine.Act) (int64, error) {
-	done, err := s.host.RecoverRestore(ctx, a)
-	return done.Items, err
+func (s settling) RecoverRestore(ctx context.Context, ask api.RestoreAsk) (api.RestoreAnswer, error) {
+	do := s.host.RecoverRestore
+	if ask.Unnoticed {
+		do = s.host.RecoverUnnoticed
+	}
+	done, err := do(ctx, ask.Act)
+	out := api.RestoreAnswer{DryRun: ask.Act.DryRun, Items: strconv.FormatInt(done.Items, 10)}
+	for _, c := range done.Of {
+		out.Of = append(out.Of, api.RestoreCount{State: c.State, Reason: c.Reason, Items: strconv.FormatInt(c.Items, 10)})
+	}
+	return out, err
 }
 
 // RecoverAdopt is [api.Restorer].

@@ -212,7 +212,9 @@ func recoverRestore(a *app) *cobra.Command {
 		Use: "restore", Short: "After the store was restored: what may have been sent since becomes uncertain", Args: noArgs,
 		Long: "Delivery has stopped because the store is behind what this host remembers of it. This\n" +
 			"makes everything uncertain that may have been sent after the backup was made, and lets\n" +
-			"delivery go on with what is new. Then settle the uncertain items: fencepost recover plan.",
+			"delivery go on with what is new. Then settle the uncertain items: fencepost recover plan.\n" +
+			"Where nothing says that the store is behind, it is refused (no_restore_pending): on a\n" +
+			"healthy store it would make everything uncertain that is open. --unnoticed insists.",
 		Example: "  fencepost recover restore --reason 'backup of 03:00' --dry-run\n  fencepost recover restore --reason 'backup of 03:00' --yes",
 	})
 }
@@ -228,22 +230,36 @@ func recoverAdopt(a *app) *cobra.Command {
 // restoring completes one of the two commands, which want --yes.
 func restoring(a *app, verb string, cmd *cobra.Command) *cobra.Command {
 	var act actFlags
-	var yes bool
+	var yes, unnoticed bool
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !yes && !act.dryRun {
 			return codeError{exitConfirm, errors.New("--yes does it, --dry-run says what would be done")}
 		}
 		return a.withSettling(cmd, func(c *client) error {
 			var out api.RestoreAnswer
-			if err := c.post(cmd.Context(), "/v1/recover/"+verb, act.body(map[string]any{"confirm": yes}), &out); err != nil {
+			fields := map[string]any{"confirm": yes}
+			if unnoticed {
+				fields["unnoticed"] = true
+			}
+			if err := c.post(cmd.Context(), "/v1/recover/"+verb, act.body(fields), &out); err != nil {
 				return err
 			}
 			l := listing{columns: []string{"DRY RUN", "UNCERTAIN"}, data: out, items: []any{out}}
 			l.rows = [][]string{{strconv.FormatBool(out.DryRun), out.Items}}
+			if out.DryRun && verb == "restore" {
+				var of []string
+				for _, c := range out.Of {
+					of = append(of, c.Items+" "+strings.TrimSpace(string(c.State)+" "+c.Reason))
+				}
+				l.columns, l.rows[0] = append(l.columns, "OF"), append(l.rows[0], strings.Join(of, ", "))
+			}
 			return a.print(l)
 		})
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	if verb == "restore" {
+		cmd.Flags().BoolVar(&unnoticed, "unnoticed", false, "insist: the store was restored though nobody noticed; everything that is open becomes uncertain")
+	}
 	act.add(cmd)
 	return cmd
 }

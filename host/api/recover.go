@@ -15,8 +15,9 @@ import (
 // Restorer is what a host does after its store went back in time.
 type Restorer interface {
 	// RecoverRestore makes everything uncertain that may have been sent after
-	// the backup was made, and lets delivery go on.
-	RecoverRestore(ctx context.Context, a engine.Act) (items int64, err error)
+	// the backup was made, and lets delivery go on. It fails with a conflict, code
+	// "no_restore_pending", where no host noticed one and the ask does not insist.
+	RecoverRestore(ctx context.Context, ask RestoreAsk) (RestoreAnswer, error)
 	// RecoverAdopt lets a host deliver that remembers nothing of its store.
 	RecoverAdopt(ctx context.Context, a engine.Act) error
 }
@@ -36,12 +37,41 @@ type PlanFilter struct {
 type Plan struct {
 	Created string     `json:"created" yaml:"created"`
 	Filter  PlanFilter `json:"filter"  yaml:"filter"`
-	Items   []PlanItem `json:"items"   yaml:"items"`
-	Reason  string     `json:"reason"  yaml:"reason"`
-	Actor   string     `json:"actor"   yaml:"actor"`
+	// Count is how many items the plan has. Where it is given, a plan with another
+	// number of them, or without End after them, was cut off and is refused. A plan
+	// that was written by hand needs neither.
+	Count  *int       `json:"count,omitempty" yaml:"count,omitempty"`
+	Items  []PlanItem `json:"items"   yaml:"items"`
+	Reason string     `json:"reason"  yaml:"reason"`
+	Actor  string     `json:"actor"   yaml:"actor"`
 	// Next is set where the filter selects more than the plan holds.
 	Next int64 `json:"next,omitempty" yaml:"next,omitempty"`
+	// End is the last line of a plan, see Count.
+	End bool `json:"end,omitempty" yaml:"end,omitempty"`
 }
+
+// whole fails if a part of the plan is missing.
+func (p Plan) whole() error {
+	switch {
+	case p.Count == nil:
+		return nil
+	case *p.Count != len(p.Items):
+		return &sdk.Error{
+			Tag: sdk.TagInvalid, Code: codePlanCut, Field: "count",
+			Rule: "the number of items: it says " + strconv.Itoa(*p.Count) + ", and the plan has " + strconv.Itoa(len(p.Items)),
+			Hint: "if the file is whole and you took items out, correct count or take it out, too; otherwise make the plan anew",
+		}
+	case !p.End:
+		return &sdk.Error{
+			Tag: sdk.TagInvalid, Code: codePlanCut, Field: "end", Rule: "true, in the last line of a plan with count: without it the plan was cut off",
+			Hint: "if the file is whole, put end: true back or take count out; otherwise make the plan anew",
+		}
+	}
+	return nil
+}
+
+// codePlanCut is that of a plan of which a part is missing.
+const codePlanCut = "plan_cut"
 
 // PlanItem is one item of a plan. An empty State leaves it alone.
 type PlanItem struct {
@@ -96,10 +126,11 @@ func (s *server) recoverPlan(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	out := Plan{Created: stamp(plan.MadeAt), Filter: f, Items: []PlanItem{}, Next: plan.Next}
+	out := Plan{Created: stamp(plan.MadeAt), Filter: f, Items: []PlanItem{}, Next: plan.Next, End: true}
 	for _, i := range plan.Items {
 		out.Items = append(out.Items, planItem(i))
 	}
+	out.Count = new(len(out.Items))
 	writeJSON(w, http.StatusOK, out)
 }
 
@@ -127,7 +158,7 @@ func (s *server) recoverApply(w http.ResponseWriter, r *http.Request) {
 	}
 	err := readQuery(r).err
 	if err == nil {
-		err = decodeInput(r.Body, &in, "created, filter, items (id, lease_token, state, evidence, note), reason, actor and dry_run")
+		err = decodeInput(r.Body, &in, "created, filter, count, items (id, lease_token, state, evidence, note), end, reason, actor and dry_run")
 	}
 	var results []engine.Recovered
 	if err == nil {
@@ -150,6 +181,9 @@ func (s *server) recoverApply(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) apply(ctx context.Context, p Plan, dry bool) ([]engine.Recovered, error) {
+	if err := p.whole(); err != nil {
+		return nil, err
+	}
 	if len(p.Items) == 0 || len(p.Items) > 1000 {
 		return nil, sdk.Invalid("items", "1 to 1000 items")
 	}
@@ -223,47 +257,4 @@ func applied(res engine.Recovered, dry bool) Applied {
 		out.Outcome = "done"
 	}
 	return out
-}
-
-// RestoreAnswer answers POST /v1/recover/restore and /v1/recover/adopt. Items is
-// how many became uncertain, or in a dry run would.
-type RestoreAnswer struct {
-	DryRun bool   `json:"dry_run"`
-	Items  string `json:"items"`
-}
-
-func (s *server) recoverRestore(w http.ResponseWriter, r *http.Request) {
-	s.restoring(w, r, func(ctx context.Context, a engine.Act) (int64, error) { return s.cfg.Restorer.RecoverRestore(ctx, a) })
-}
-
-func (s *server) recoverAdopt(w http.ResponseWriter, r *http.Request) {
-	s.restoring(w, r, func(ctx context.Context, a engine.Act) (int64, error) { return 0, s.cfg.Restorer.RecoverAdopt(ctx, a) })
-}
-
-func (s *server) restoring(w http.ResponseWriter, r *http.Request, do func(context.Context, engine.Act) (int64, error)) {
-	var in struct {
-		act
-		// Confirm has to be said: on a healthy store this makes everything
-		// uncertain that is not settled, and nothing brings it back.
-		Confirm bool `json:"confirm"`
-	}
-	err := readQuery(r).err
-	if err == nil {
-		err = decodeInput(r.Body, &in, "actor, reason, dry_run and confirm")
-	}
-	if err == nil && !in.DryRun && !in.Confirm {
-		err = &sdk.Error{Tag: sdk.TagInvalid, Code: "not_confirmed", Field: "confirm", Rule: "true, or dry_run", Hint: "dry_run says what would be done"}
-	}
-	if err == nil && s.cfg.Restorer == nil {
-		err = &sdk.Error{Tag: sdk.TagUnsupported, Field: "recover", Rule: "a host that delivers"}
-	}
-	var items int64
-	if err == nil {
-		items, err = do(r.Context(), in.engine())
-	}
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, RestoreAnswer{DryRun: in.DryRun, Items: strconv.FormatInt(items, 10)})
 }

@@ -186,6 +186,9 @@ func TestRecoverPlan(t *testing.T) {
 	}
 	clock = clock.Add(11 * time.Minute)
 	s.into(s.call(http.MethodPost, "/v1/recover/plan", `{"exporter":"stripe"}`), 200, &plan)
+	if plan.Count == nil || *plan.Count != 3 || !plan.End {
+		t.Errorf("no count or no end: %+v", plan)
+	}
 	if len(plan.Items) != 3 || plan.Items[0].State != "" || len(plan.Items[0].May) != 3 || plan.Items[0].About["not_before"] != "" {
 		t.Fatalf("%+v", plan)
 	}
@@ -233,13 +236,16 @@ func TestRecoverPlan(t *testing.T) {
 	s.refused(s.call(http.MethodPost, "/v1/recover/apply", one(plan.Created, `"colour":"red"`)), 400, "invalid", "items[0].about")
 	s.refused(s.call(http.MethodPost, "/v1/recover/apply", one(clock.Add(61*time.Minute).Format(time.RFC3339), "")), 400, "invalid", "created")
 	for body, field := range map[string]string{
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1},{"id":2,"state":""}],"reason":"r","actor":"a"}`: "items",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1,"lease_token":-1}],"reason":"r","actor":"a"}`:    "items[0].lease_token",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":0}],"reason":"r","actor":"a"}`:                     "items[0].id",
-		`{"created":"x","filter":{},"items":[{"id":1}],"reason":"r","actor":"a"}`:                                        "created",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[],"reason":"r","actor":"a"}`:                             "items",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1,"state":"pending"}],"reason":"","actor":"a"}`:    "reason",
-		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1}],"reason":"r","nobody":"a"}`:                    "body",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1},{"id":2,"state":""}],"reason":"r","actor":"a"}`:                    "items",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1,"lease_token":-1}],"reason":"r","actor":"a"}`:                       "items[0].lease_token",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"count":2,"items":[{"id":1,"state":"pending"}],"reason":"r","actor":"a"}`:            "count",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"count":0,"items":[{"id":1,"state":"pending"}],"reason":"r","actor":"a","end":true}`: "count",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"count":1,"items":[{"id":1,"state":"pending"}],"reason":"r","actor":"a"}`:            "end",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":0}],"reason":"r","actor":"a"}`:                                        "items[0].id",
+		`{"created":"x","filter":{},"items":[{"id":1}],"reason":"r","actor":"a"}`:                                                           "created",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[],"reason":"r","actor":"a"}`:                                                "items",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1,"state":"pending"}],"reason":"","actor":"a"}`:                       "reason",
+		`{"created":"2026-11-30T12:00:00Z","filter":{},"items":[{"id":1}],"reason":"r","nobody":"a"}`:                                       "body",
 	} {
 		s.refused(s.call(http.MethodPost, "/v1/recover/apply", body), 400, "invalid", field)
 	}
