@@ -22,6 +22,7 @@ const (
 	CodeUnreadableAnswer = "unreadable_answer"  // not Stripe's JSON
 	CodeForeignAnswer    = "foreign_answer"     // success, but about another event
 	CodeForeignDuplicate = "foreign_duplicate"  // "already exists", but another identifier
+	CodeKeyTaken         = "key_taken"          // the key of the request was used with another body
 	CodeModeMismatch     = "mode_mismatch"      // taken in live mode instead of test, or the reverse
 	CodeAccountMismatch  = "account_mismatch"   // a message about another account
 	CodeUnauthorized     = "unauthorized"       // 401
@@ -166,7 +167,13 @@ func refused(item *exporter.Item, refusal *stripego.Error) exporter.ItemOutcome 
 	o := outcome(item, exporter.Retry, CodeUnknownRefusal, "")
 	switch {
 	case refusal.Type == stripego.ErrorTypeIdempotency:
-		// About the Idempotency-Key and not about the event.
+		// About the Idempotency-Key and not about the event. Keys are made of the
+		// identifier and bodies are frozen, so one that had another body was sent
+		// by somebody else under our identifier: what is charged is theirs.
+		if !cancels(item) && strings.Contains(refusal.Msg, keyTaken+keyNamed+item.Identifier+"-") {
+			o.Kind, o.Code, o.Message = exporter.Conflict, CodeKeyTaken, "another body was sent under this identifier before"
+			return o
+		}
 	case says(earlyCodes, earlySentences):
 		o.Kind, o.Code, o.Mendable = exporter.Rejected, CodeRefused, true
 	case says(refusedCodes, refusedSentences):

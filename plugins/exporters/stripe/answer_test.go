@@ -18,6 +18,12 @@ func refusal(code, message string) string {
 	return `{"error":{"type":"invalid_request_error","code":"` + code + `","message":"` + message + `"}}`
 }
 
+// otherBody is the answer to a key that was used with another body before.
+func otherBody(key string) string {
+	return `{"error":{"type":"idempotency_error","message":"Keys for idempotent requests can only be used with the same ` +
+		`parameters they were first used with. Try using a key other than '` + key + `' if you meant to execute a different request."}}`
+}
+
 type expectation struct {
 	answer func(capability.Request) capability.Response
 	want   exporter.ItemOutcome // without ItemID; Message compared only if set
@@ -32,44 +38,46 @@ func TestAnswers(t *testing.T) {
 	earlier := exporter.ItemOutcome{Kind: exporter.AcceptedEarlier, ProviderRef: "fencepost_1", Code: "duplicate_meter_event"}
 	retry := func(code string) exporter.ItemOutcome { return exporter.ItemOutcome{Kind: exporter.Retry, Code: code} }
 	cases := map[string]expectation{
-		"200":                         {answer(200, good), accepted},
-		"200 without livemode":        {answer(200, `{"identifier":"fencepost_1"}`), accepted},
-		"200 with unknown fields":     {answer(200, strings.Replace(good, `{`, `{"new":[1],`, 1)), accepted},
-		"200 empty":                   {answer(200, ""), retry(stripe.CodeUnreadableAnswer)},
-		"200 null":                    {answer(200, "null"), retry(stripe.CodeForeignAnswer)},
-		"200 cut off":                 {answer(200, good[:len(good)-9]), retry(stripe.CodeUnreadableAnswer)},
-		"200 HTML":                    {answer(200, "<html>"), retry(stripe.CodeUnreadableAnswer)},
-		"200 about another":           {answer(200, strings.Replace(good, "fencepost_1", "fencepost_2", 1)), retry(stripe.CodeForeignAnswer)},
-		"200 with an error body":      {answer(200, refusal("x", "y")), retry(stripe.CodeForeignAnswer)},
-		"204":                         {answer(204, ""), retry(stripe.CodeUnreadableAnswer)},
-		"Q15 live answer":             {answer(200, strings.Replace(good, "false", "true", 1)), exporter.ItemOutcome{Kind: exporter.Uncertain, Code: stripe.CodeModeMismatch}},
-		"301":                         {answer(301, "", "Location", "https://evil"), retry("http_301")},
-		"F34 401":                     {answer(401, refusal("", "Invalid API Key provided: sk_test_****1234")), retry(stripe.CodeUnauthorized)},
-		"F34 403":                     {answer(403, refusal("account_invalid", "x")), retry(stripe.CodeForbidden)},
-		"F34 404":                     {answer(404, "not here"), retry(stripe.CodeEndpointMissing)},
-		"404 of Stripe":               {answer(404, refusal("url_invalid", "Unrecognized request URL")), exporter.ItemOutcome{Kind: exporter.Retry, Code: "url_invalid", Message: "Unrecognized request URL"}},
-		"402":                         {answer(402, ""), retry("http_402")},
-		"408":                         {answer(408, ""), retry("http_408")},
-		"409 in use":                  {answer(409, refusal("idempotency_key_in_use", "busy")), retry("idempotency_key_in_use")},
-		"409 of somebody":             {answer(409, ""), retry("http_409")},
-		"F30 500":                     {answer(500, refusal("", "An unknown error occurred")), retry("http_500")},
-		"F31 502 HTML":                {answer(502, "<html>"), retry("http_502")},
-		"503 with Retry-After":        {answer(503, "", "retry-after", "7"), exporter.ItemOutcome{Kind: exporter.Retry, Code: "http_503", RetryAfter: 7 * time.Second}},
-		"400 empty":                   {answer(400, ""), retry(stripe.CodeUnreadableAnswer)},
-		"400 HTML":                    {answer(400, "<html>400"), retry(stripe.CodeUnreadableAnswer)},
-		"400 null error":              {answer(400, `{"error":null}`), retry(stripe.CodeUnreadableAnswer)},
-		"400 empty error":             {answer(400, `{"error":{}}`), retry(stripe.CodeUnreadableAnswer)},
-		"400 error of another shape":  {answer(400, `{"error":"bad"}`), retry(stripe.CodeUnreadableAnswer)},
-		"400 unknown":                 {answer(400, refusal("", "Something new")), exporter.ItemOutcome{Kind: exporter.Retry, Code: stripe.CodeUnknownRefusal, Message: "Something new"}},
-		"400 about the key":           {answer(400, `{"error":{"type":"idempotency_error","message":"The value in the event payload"}}`), retry(stripe.CodeUnknownRefusal)},
-		"D2 duplicate":                {answer(400, `{"error":{"message":"An event already exists with identifier fencepost_1.","type":"invalid_request_error"}}`), earlier},
-		"duplicate without a stop":    {answer(400, refusal("", "An event already exists with identifier fencepost_1")), earlier},
-		"duplicate with a code":       {answer(400, refusal("duplicate_meter_event", "An event already exists with identifier fencepost_1.")), earlier},
-		"F32 duplicate of another":    {answer(400, refusal("", "An event already exists with identifier fencepost_10.")), exporter.ItemOutcome{Kind: exporter.Uncertain, Code: stripe.CodeForeignDuplicate}},
-		"duplicate that names nobody": {answer(400, refusal("duplicate_meter_event", "duplicate")), exporter.ItemOutcome{Kind: exporter.Uncertain, Code: stripe.CodeForeignDuplicate}},
-		"not sent":                    {failure(capability.FailureNotSent, "deadline"), exporter.ItemOutcome{Kind: exporter.Retry, Code: stripe.CodeNotSent, Message: "deadline"}},
-		"no answer":                   {failure(capability.FailureUnknown, "reset"), exporter.ItemOutcome{Kind: exporter.Retry, Code: stripe.CodeNoAnswer, Message: "reset"}},
-		"a failure of a later host":   {failure("other", ""), retry(stripe.CodeNoAnswer)},
+		"200":                          {answer(200, good), accepted},
+		"200 without livemode":         {answer(200, `{"identifier":"fencepost_1"}`), accepted},
+		"200 with unknown fields":      {answer(200, strings.Replace(good, `{`, `{"new":[1],`, 1)), accepted},
+		"200 empty":                    {answer(200, ""), retry(stripe.CodeUnreadableAnswer)},
+		"200 null":                     {answer(200, "null"), retry(stripe.CodeForeignAnswer)},
+		"200 cut off":                  {answer(200, good[:len(good)-9]), retry(stripe.CodeUnreadableAnswer)},
+		"200 HTML":                     {answer(200, "<html>"), retry(stripe.CodeUnreadableAnswer)},
+		"200 about another":            {answer(200, strings.Replace(good, "fencepost_1", "fencepost_2", 1)), retry(stripe.CodeForeignAnswer)},
+		"200 with an error body":       {answer(200, refusal("x", "y")), retry(stripe.CodeForeignAnswer)},
+		"204":                          {answer(204, ""), retry(stripe.CodeUnreadableAnswer)},
+		"Q15 live answer":              {answer(200, strings.Replace(good, "false", "true", 1)), exporter.ItemOutcome{Kind: exporter.Uncertain, Code: stripe.CodeModeMismatch}},
+		"301":                          {answer(301, "", "Location", "https://evil"), retry("http_301")},
+		"F34 401":                      {answer(401, refusal("", "Invalid API Key provided: sk_test_****1234")), retry(stripe.CodeUnauthorized)},
+		"F34 403":                      {answer(403, refusal("account_invalid", "x")), retry(stripe.CodeForbidden)},
+		"F34 404":                      {answer(404, "not here"), retry(stripe.CodeEndpointMissing)},
+		"404 of Stripe":                {answer(404, refusal("url_invalid", "Unrecognized request URL")), exporter.ItemOutcome{Kind: exporter.Retry, Code: "url_invalid", Message: "Unrecognized request URL"}},
+		"402":                          {answer(402, ""), retry("http_402")},
+		"408":                          {answer(408, ""), retry("http_408")},
+		"409 in use":                   {answer(409, refusal("idempotency_key_in_use", "busy")), retry("idempotency_key_in_use")},
+		"409 of somebody":              {answer(409, ""), retry("http_409")},
+		"F30 500":                      {answer(500, refusal("", "An unknown error occurred")), retry("http_500")},
+		"F31 502 HTML":                 {answer(502, "<html>"), retry("http_502")},
+		"503 with Retry-After":         {answer(503, "", "retry-after", "7"), exporter.ItemOutcome{Kind: exporter.Retry, Code: "http_503", RetryAfter: 7 * time.Second}},
+		"400 empty":                    {answer(400, ""), retry(stripe.CodeUnreadableAnswer)},
+		"400 HTML":                     {answer(400, "<html>400"), retry(stripe.CodeUnreadableAnswer)},
+		"400 null error":               {answer(400, `{"error":null}`), retry(stripe.CodeUnreadableAnswer)},
+		"400 empty error":              {answer(400, `{"error":{}}`), retry(stripe.CodeUnreadableAnswer)},
+		"400 error of another shape":   {answer(400, `{"error":"bad"}`), retry(stripe.CodeUnreadableAnswer)},
+		"400 unknown":                  {answer(400, refusal("", "Something new")), exporter.ItemOutcome{Kind: exporter.Retry, Code: stripe.CodeUnknownRefusal, Message: "Something new"}},
+		"400 about the key":            {answer(400, `{"error":{"type":"idempotency_error","message":"The value in the event payload"}}`), retry(stripe.CodeUnknownRefusal)},
+		"F32 the key had another body": {answer(400, otherBody("fencepost_1-1")), exporter.ItemOutcome{Kind: exporter.Conflict, Code: stripe.CodeKeyTaken}},
+		"another's key had another":    {answer(400, otherBody("fencepost_10-1")), retry(stripe.CodeUnknownRefusal)},
+		"D2 duplicate":                 {answer(400, `{"error":{"message":"An event already exists with identifier fencepost_1.","type":"invalid_request_error"}}`), earlier},
+		"duplicate without a stop":     {answer(400, refusal("", "An event already exists with identifier fencepost_1")), earlier},
+		"duplicate with a code":        {answer(400, refusal("duplicate_meter_event", "An event already exists with identifier fencepost_1.")), earlier},
+		"F32 duplicate of another":     {answer(400, refusal("", "An event already exists with identifier fencepost_10.")), exporter.ItemOutcome{Kind: exporter.Uncertain, Code: stripe.CodeForeignDuplicate}},
+		"duplicate that names nobody":  {answer(400, refusal("duplicate_meter_event", "duplicate")), exporter.ItemOutcome{Kind: exporter.Uncertain, Code: stripe.CodeForeignDuplicate}},
+		"not sent":                     {failure(capability.FailureNotSent, "deadline"), exporter.ItemOutcome{Kind: exporter.Retry, Code: stripe.CodeNotSent, Message: "deadline"}},
+		"no answer":                    {failure(capability.FailureUnknown, "reset"), exporter.ItemOutcome{Kind: exporter.Retry, Code: stripe.CodeNoAnswer, Message: "reset"}},
+		"a failure of a later host":    {failure("other", ""), retry(stripe.CodeNoAnswer)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -136,6 +144,13 @@ func TestRefusals(t *testing.T) {
 	}
 	if got := match(t, 400, refusal("", "An event already exists with identifier fencepost_1."), "fencepost_1"); got != exporter.AnswerDuplicate {
 		t.Errorf("duplicate: the patterns say %q", got)
+	}
+	// F32: the host must see, too, that it was not this body that was taken.
+	if got := match(t, 400, otherBody("fencepost_1-1"), "fencepost_1"); got != exporter.AnswerDuplicate {
+		t.Errorf("the key had another body: the patterns say %q", got)
+	}
+	if got := match(t, 400, otherBody("other-1"), "fencepost_1"); got != exporter.AnswerRefused {
+		t.Errorf("another's key had another body: the patterns say %q", got)
 	}
 	for _, body := range []string{
 		refusal("", "An event already exists with identifier other."), refusal("", "Something new"), "", "<html>",

@@ -34,6 +34,10 @@ const (
 
 	duplicatePrefix = "An event already exists with identifier "
 
+	// A request whose Idempotency-Key had another body before. It is not executed.
+	keyTaken = "Keys for idempotent requests can only be used with the same parameters they were first used with"
+	keyNamed = ". Try using a key other than '"
+
 	// What a second cancellation is answered. No documentation tells; another
 	// sentence is a retry, and uncertain once the time to cancel is over.
 	cancelledPrefix = "The meter event with identifier "
@@ -142,6 +146,14 @@ func answerPatterns() []exporter.AnswerPattern {
 	}, {
 		Class: exporter.AnswerDuplicate, Status: http.StatusBadRequest,
 		Path: pointerMessage, Contains: cancelledPrefix + "{identifier}" + cancelledSuffix,
+	}, {
+		// The key is made of our identifier, which another body had before.
+		Class: exporter.AnswerDuplicate, Status: http.StatusBadRequest,
+		Path: pointerMessage, Contains: keyTaken + keyNamed + "{identifier}-",
+	}, {
+		// Naming no key of ours it still says that nothing was done.
+		Class: exporter.AnswerRefused, Status: http.StatusBadRequest,
+		Path: pointerMessage, Contains: keyTaken,
 	}}
 	add := func(class exporter.AnswerClass, codes, sentences []string) {
 		patterns = append(patterns, exporter.AnswerPattern{
