@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/fencepost/fencepost/engine/canon"
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -37,7 +38,8 @@ type RouteRenamed struct {
 // changed meanwhile: they are read, completed and put. It may be repeated.
 //
 // It fails with tag not_found when no route has the old name, and with conflict,
-// code "route_exists", when one has the new name. // Q4.
+// code "route_exists", when one has the new name. That another host makes the same
+// rename at the same time is no error. // Q4.
 func (e *Engine) RenameRoute(ctx context.Context, from, to string, a Act) (RouteRenamed, error) {
 	out := RouteRenamed{DryRun: a.DryRun}
 	if err := a.Check(); err != nil {
@@ -48,25 +50,38 @@ func (e *Engine) RenameRoute(ctx context.Context, from, to string, a Act) (Route
 	}
 	action := storage.Action{Kind: storage.ActionRoute, Actor: a.Actor, Reason: a.Reason, Detail: detail(map[string]string{"renamed": from, "to": to})}
 	err := e.changeRoutes(ctx, a.DryRun, func(set storage.RouteSet) (storage.RouteChange, error) {
-		out.Routes = 0
-		for _, r := range set.Routes {
-			switch r.Exporter {
-			case from:
-				out.Routes++
-			case to:
-				return storage.RouteChange{}, &sdk.Error{Tag: sdk.TagConflict, Code: codeRouteExists, Field: "to", Rule: "a name that no route has, nor had"}
-			}
-		}
-		if out.Routes == 0 {
+		had, has := routesOf(set, from), routesOf(set, to)
+		switch {
+		case had == 0 && has > 0 && has == out.Routes: // it had the old name a moment ago
+			return storage.RouteChange{}, errRenamed
+		case has > 0:
+			return storage.RouteChange{}, &sdk.Error{Tag: sdk.TagConflict, Code: codeRouteExists, Field: "to", Rule: "a name that no route has, nor had"}
+		case had == 0:
 			return storage.RouteChange{}, &sdk.Error{Tag: sdk.TagNotFound, Field: "from", Rule: "an exporter with routes"}
 		}
+		out.Routes = had
 		var err error
 		if out.Tenants, err = e.copyCustomers(ctx, from, to, a.DryRun); err != nil {
 			return storage.RouteChange{}, err
 		}
 		return storage.RouteChange{Rename: &storage.RouteRename{From: from, To: to}, Action: &action}, nil
 	})
+	if errors.Is(err, errRenamed) {
+		err = nil
+	}
 	return out, err
+}
+
+// errRenamed ends a rename that another host made while this one was about to.
+var errRenamed = errors.New("renamed by another host")
+
+func routesOf(set storage.RouteSet, exporter string) (n int) {
+	for _, r := range set.Routes {
+		if r.Exporter == exporter {
+			n++
+		}
+	}
+	return n
 }
 
 // copyCustomers makes every tenant known at an exporter under its new name.
@@ -111,7 +126,7 @@ type RouteRetirement struct {
 // answers how many.
 //
 // It fails with tag not_found when no such route is in force, and with conflict,
-// code "route_open", while items of one are open: whoever they wait for could not
+// code "route_open", while items of one, or of one that a mapping replaced, are open: whoever they wait for could not
 // settle them any more. // Q4.
 func (e *Engine) RetireRoute(ctx context.Context, r RouteRetirement, a Act) (int, error) {
 	if err := a.Check(); err != nil {
@@ -121,8 +136,12 @@ func (e *Engine) RetireRoute(ctx context.Context, r RouteRetirement, a Act) (int
 	err := e.changeRoutes(ctx, a.DryRun, func(set storage.RouteSet) (storage.RouteChange, error) {
 		change := storage.RouteChange{Idle: true}
 		for _, x := range set.Routes {
-			if x.Exporter == r.Exporter && x.RetiredAt.IsZero() && (r.Feature == "" || r.Feature == x.Feature) {
+			switch {
+			case x.Exporter != r.Exporter, r.Feature != "" && r.Feature != x.Feature:
+			case x.RetiredAt.IsZero():
 				change.Retire = append(change.Retire, x.ID)
+			default: // a mapping that was replaced left items under its own route
+				change.IdleAlso = append(change.IdleAlso, x.ID)
 			}
 		}
 		n = len(change.Retire)
@@ -130,7 +149,7 @@ func (e *Engine) RetireRoute(ctx context.Context, r RouteRetirement, a Act) (int
 			return change, &sdk.Error{Tag: sdk.TagNotFound, Field: "exporter", Rule: "an exporter with such a route in force"}
 		}
 		if a.DryRun {
-			return change, e.idle(ctx, r.Exporter, change.Retire)
+			return change, e.idle(ctx, r.Exporter, slices.Concat(change.Retire, change.IdleAlso))
 		}
 		change.Action = &storage.Action{Kind: storage.ActionRoute, Actor: a.Actor, Reason: a.Reason, Detail: detail(map[string]string{"retired": r.Exporter, "feature": r.Feature})}
 		return change, nil
@@ -155,7 +174,7 @@ func (e *Engine) idle(ctx context.Context, exporter string, routes []int64) erro
 	for _, id := range routes {
 		ids[id] = true
 	}
-	q := storage.ItemQuery{Open: true, Limit: 1000}
+	q := storage.ItemQuery{Open: true, Exporter: exporter, Limit: 1000}
 	for {
 		page, err := e.store.items.ListItems(ctx, q)
 		if err != nil {

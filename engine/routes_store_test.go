@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencepost/fencepost/engine"
 	"github.com/fencepost/fencepost/engine/outbox"
+	"github.com/fencepost/fencepost/engine/outbox/reconcile"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
@@ -116,6 +117,131 @@ func TestRetireRoute(t *testing.T) {
 		}
 		d.log(storage.ActionRoute, storage.ActionAbandon, storage.ActionRoute)
 	}, known)
+}
+
+// Q4: a mapping that was replaced leaves items under its own route, which is
+// retired already: they keep the exporter from being retired as well.
+func TestRetireRouteAfterAChangeOfMapping(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		d.apply(plan(map[string]string{"tokens": "llm", "seats": "seats"}))
+		record(d.t, d.Engine, plain("req_1", "10"))
+		item := d.want("quarantined no_customer")[0]
+		d.apply(plan(map[string]string{"tokens": "llm_2", "seats": "seats"}))
+		d.apply(plan(map[string]string{"seats": "seats"})) // not even a feature of it is left
+		dry := anna
+		dry.DryRun = true
+		for _, act := range []engine.Act{dry, anna} {
+			if n, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe"}, act); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "route_open"}) {
+				d.t.Errorf("%d, %v", n, err)
+			}
+			if n, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe", Feature: "seats"}, act); err != nil || n != 1 {
+				d.t.Errorf("%d, %v", n, err)
+			}
+		}
+		if _, err := d.Abandon(ctx, item.ItemID, engine.Abandonment{}, anna); err != nil {
+			d.t.Fatal(err)
+		}
+		if _, err := d.RetireRoute(ctx, engine.RouteRetirement{Exporter: "stripe"}, anna); err != nil {
+			d.t.Error(err)
+		}
+	})
+}
+
+// renaming is a store in which another host is faster, once.
+type renaming struct {
+	backend
+	storage.SubscriptionStore
+	before func()
+}
+
+func (s *renaming) ChangeRoutes(ctx context.Context, c storage.RouteChange) (storage.RouteSet, error) {
+	if f := s.before; f != nil {
+		s.before = nil
+		f()
+	}
+	return s.backend.ChangeRoutes(ctx, c) //nolint:wrapcheck // the store's own answer
+}
+
+// Q4: of two hosts that make the same rename at once, both did what was asked.
+func TestRenameRouteAtOnce(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		racing := &renaming{backend: d.st, SubscriptionStore: d.st.(storage.SubscriptionStore), before: func() {
+			if _, err := d.RenameRoute(d.t.Context(), "stripe", "billing", anna); err != nil {
+				d.t.Error(err)
+			}
+		}}
+		if got, err := over(d.t, racing, known).RenameRoute(d.t.Context(), "stripe", "billing", anna); err != nil || got.Routes != 2 {
+			d.t.Errorf("%+v, %v", got, err)
+		}
+		d.log(storage.ActionRoute)
+		// Another name for it is another wish.
+		racing.before = func() {
+			if _, err := d.RenameRoute(d.t.Context(), "billing", "other", anna); err != nil {
+				d.t.Error(err)
+			}
+		}
+		if _, err := over(d.t, racing, known).RenameRoute(d.t.Context(), "billing", "third", anna); !errors.Is(err, sdk.ErrNotFound) {
+			d.t.Error(err)
+		}
+	}, known)
+}
+
+// asksSums is a provider that has counted 10.
+type asksSums struct{}
+
+func (asksSums) Probe(_ context.Context, p exporter.Probe) ([]exporter.ProbeAnswer, error) {
+	out := make([]exporter.ProbeAnswer, len(p.Questions))
+	for i := range out {
+		out[i] = exporter.ProbeAnswer{Sum: new("10"), Meter: "llm"}
+	}
+	return out, nil
+}
+
+// O25, Q4: an item from before a rename is found by the new name, by people and by
+// the reconciler, whose evidence it gets.
+func TestItemsAfterARename(t *testing.T) {
+	t.Parallel()
+	onDesks(t, func(d *desk) {
+		ctx := d.t.Context()
+		d.apply(plan(map[string]string{"tokens": "llm"}))
+		record(d.t, d.Engine, plain("req_0", "1"))
+		d.customer("cus_1")
+		record(d.t, d.Engine, plain("req_1", "10"))
+		d.answer = exporter.ClassThrottled // definite, so it is uncertain once its attempts are used up
+		d.deliver()
+		item := d.want("quarantined no_customer", "uncertain")[1]
+		if _, err := d.RenameRoute(ctx, "stripe", "billing", anna); err != nil {
+			d.t.Fatal(err)
+		}
+		if p, err := d.RecoverPlan(ctx, engine.RecoverFilter{Exporter: "billing"}); err != nil || len(p.Items) != 1 || p.Items[0].ItemID != item.ItemID {
+			d.t.Errorf("recover: %+v, %v", p, err)
+		}
+		for _, q := range []storage.ItemQuery{{Open: true}, {State: storage.Quarantined, Reason: "no_customer"}, {Tenant: "acme", SubjectRef: "req_1"}} {
+			q.Exporter, q.Limit = "billing", 10
+			if page, err := d.st.ListItems(ctx, q); err != nil || len(page.Items) == 0 {
+				d.t.Errorf("%+v: %+v, %v", q, page, err)
+			}
+		}
+		run, err := d.Reconcile(ctx, outbox.Destination{Exporter: "billing", Account: "acct_1", Mode: "test"}, asksSums{}, reconcile.Request{
+			From: noon.Add(-2 * time.Hour), To: noon, Customer: "cus_1", Act: anna,
+		})
+		if err != nil || run.Lines != 1 {
+			d.t.Fatalf("%+v, %v", run, err)
+		}
+		page, err := d.Actions(ctx, storage.ActionQuery{ItemID: item.ItemID, Limit: 10})
+		if err != nil || len(page.Actions) != 1 || page.Actions[0].Kind != storage.ActionEvidence || page.Actions[0].EvidenceKind != outbox.EvidenceProvider {
+			d.t.Errorf("evidence: %+v, %v", page.Actions, err)
+		}
+	}, func(c *engine.Config) {
+		c.AttemptBudget = 1
+		m := manifest()
+		m.ReadBack = exporter.ReadBack{Sums: true, Granularity: time.Minute, Evidence: []string{outbox.SourceSumPresent}}
+		c.Manifests = map[string]exporter.Manifest{"stripe": m, "billing": m}
+	})
 }
 
 // fill calls Backfill until nothing is left.

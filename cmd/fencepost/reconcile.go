@@ -50,7 +50,7 @@ func reconcileRun(a *app) *cobra.Command {
 	fl.StringVar(&customer, "customer", "", "only this customer of the provider")
 	fl.StringVar(&feature, "feature", "", "only this feature")
 	fl.BoolVar(&whole, "whole", false, "the stretch as one, instead of day by day")
-	fl.BoolVar(&dryRun, "dry-run", false, "compare, and confirm nothing")
+	fl.BoolVar(&dryRun, "dry-run", false, "compare, confirm nothing and store no evidence; the run and its lines are kept, as of every comparison")
 	fl.StringVar(&actor, "actor", operator(), "who")
 	fl.StringVar(&why, "reason", "", "why, for people who read the log of actions")
 	required(cmd, "exporter", "from", "to")

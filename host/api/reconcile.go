@@ -28,7 +28,7 @@ type ReconcileAsk struct {
 	Whole    bool   // the stretch as one, instead of day by day
 	Actor    string
 	Reason   string
-	DryRun   bool // confirm nothing
+	DryRun   bool // confirm nothing; the run and its lines are stored
 }
 
 // ReconciliationView is a comparison, as the API shows it.

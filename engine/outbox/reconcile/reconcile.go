@@ -69,7 +69,8 @@ type Request struct {
 	Feature  string // empty: all
 	// Unconfirmed leaves out what is confirmed already.
 	Unconfirmed bool
-	// Act says who compares, and why. In a dry run nothing is confirmed.
+	// Act says who compares, and why. In a dry run nothing is confirmed and
+	// no evidence is stored; the run and its lines are, as they are its answer.
 	Act outbox.Act
 }
 

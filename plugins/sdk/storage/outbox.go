@@ -160,6 +160,9 @@ type RouteChange struct {
 	// Idle: if an item of a route in Retire is open (not settled and not
 	// superseded), nothing is written: a conflict, code "route_open".
 	Idle bool
+	// IdleAlso are further routes, retired ones among them, that must have no open
+	// item either: as Idle, whether that is set or not.
+	IdleAlso []int64
 	// Rename gives an exporter another name, before anything else of the change
 	// is done. nil: none.
 	Rename *RouteRename
@@ -256,10 +259,13 @@ type ItemDetail struct {
 // ItemQuery selects items with an id greater than After, at most Limit (1 to
 // 1000). Empty filters select everything.
 type ItemQuery struct {
-	After    int64
-	Limit    int
-	State    ItemState
-	Tenant   string
+	After  int64
+	Limit  int
+	State  ItemState
+	Tenant string
+	// Exporter selects the items of the routes that have this name now, under
+	// whatever name they were made. A name that no route has selects those that
+	// were made under it.
 	Exporter string
 	Feature  string
 	Reason   string

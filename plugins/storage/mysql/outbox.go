@@ -70,7 +70,6 @@ func (a *Adapter) ListItems(ctx context.Context, q storage.ItemQuery) (storage.I
 	w.and(q.State != "", "state = ?", string(q.State))
 	for _, f := range [][2]string{
 		{"tenant", q.Tenant},
-		{"exporter", q.Exporter},
 		{"feature", q.Feature},
 		{"quarantine_reason", q.Reason},
 		{"subject_ref", q.SubjectRef},
@@ -79,6 +78,8 @@ func (a *Adapter) ListItems(ctx context.Context, q storage.ItemQuery) (storage.I
 	} {
 		w.and(f[1] != "", f[0]+" = ?", f[1])
 	}
+	w.and(q.Exporter != "", "(route IN (SELECT route FROM fencepost_routes WHERE exporter = ?) OR "+
+		"exporter = ? AND NOT EXISTS (SELECT 1 FROM fencepost_routes AS r WHERE r.exporter = ?))", q.Exporter, q.Exporter, q.Exporter)
 	w.and(q.Open, "settled_at IS NULL")
 	w.and(q.Disputed, "disputed <> ''")
 	w.and(q.Unconfirmed > 0, "state = 'accepted' AND superseded_by = 0 AND accepted_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND", q.Unconfirmed.Microseconds())

@@ -194,21 +194,31 @@ func (c *changer) features() error {
 	return nil
 }
 
+// idle refuses a route with open items.
+func (c *changer) idle(route int64) error {
+	open := false
+	err := c.query(func(*row) { open = true }, "SELECT 1 FROM fencepost_items WHERE route = ? AND settled_at IS NULL AND superseded_by = 0 LIMIT 1", route)
+	if err == nil && open {
+		err = conflict("route_open")
+	}
+	return err
+}
+
 func (c *changer) retire() error {
+	for _, id := range c.change.IdleAlso {
+		if err := c.idle(id); err != nil {
+			return err
+		}
+	}
 	for _, id := range c.change.Retire {
 		i := slices.IndexFunc(c.set.Routes, func(r storage.Route) bool { return r.ID == id && r.RetiredAt.IsZero() })
 		if i < 0 {
 			return conflict("route_not_in_force")
 		}
-		open := false
 		if c.change.Idle {
-			err := c.query(func(*row) { open = true }, "SELECT 1 FROM fencepost_items WHERE route = ? AND settled_at IS NULL AND superseded_by = 0 LIMIT 1", id)
-			if err != nil {
+			if err := c.idle(id); err != nil {
 				return err
 			}
-		}
-		if open {
-			return conflict("route_open")
 		}
 		c.set.Routes[i].RetiredAt = c.now
 		c.exec(1, "UPDATE fencepost_routes SET retired_at = ? WHERE route = ?", c.now, id)

@@ -123,6 +123,11 @@ func changeRoutes(ctx context.Context, t *tx, change storage.RouteChange) (stora
 			return set, err
 		}
 	}
+	for _, id := range change.IdleAlso {
+		if err := checkIdle(ctx, t, id); err != nil {
+			return set, err
+		}
+	}
 	for _, id := range change.Retire {
 		if change.Idle {
 			if err := checkIdle(ctx, t, id); err != nil {

@@ -88,6 +88,11 @@ func changeRoutes(c *conn, change storage.RouteChange, now time.Time) (storage.R
 			return set, err
 		}
 	}
+	for _, id := range change.IdleAlso {
+		if err := checkIdle(c, id); err != nil {
+			return set, err
+		}
+	}
 	for _, id := range change.Retire {
 		if change.Idle {
 			if err := checkIdle(c, id); err != nil {

@@ -43,7 +43,7 @@ func (r *run) addRoute(feature string) int64 {
 	})
 	r.must("add a route", err)
 	for _, route := range set.Routes {
-		if route.Exporter == r.exporter() && route.Feature == feature {
+		if route.Exporter == r.exporter() && route.Feature == feature && route.RetiredAt.IsZero() {
 			return route.ID
 		}
 	}

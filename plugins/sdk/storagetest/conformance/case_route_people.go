@@ -28,6 +28,9 @@ func renameRoute(r *run) {
 	}
 	r.actionsAre("renamed", 0, a)
 	r.same("the identity of an item", r.only(storage.ItemQuery{Tenant: t, SubjectRef: "e100"}).Identity.Exporter, r.exporter())
+	for _, name := range []string{to, r.exporter()} { // nobody has the old one
+		r.same("an item by the name "+name, r.only(storage.ItemQuery{Tenant: t, SubjectRef: "e100", Exporter: name}).RouteID, route)
+	}
 	if r.manifest.Has(storage.Counters) {
 		page, err := r.reports().ReportBounds(r.ctx, storage.BoundQuery{Tenant: t, Limit: 10})
 		r.must("bounds", err)
@@ -36,6 +39,7 @@ func renameRoute(r *run) {
 		}
 	}
 	r.addRoute("calls")
+	r.same("items by a name that somebody else has now", len(r.items(storage.ItemQuery{Exporter: r.exporter()})), 0)
 	_, err = r.change(storage.RouteChange{Rename: &storage.RouteRename{From: r.exporter(), To: to}})
 	r.tagIs("a name that is taken", err, sdk.TagConflict, "route_exists")
 }
@@ -57,4 +61,17 @@ func retireIdle(r *run) {
 		}
 	}
 	r.actionsAre("retired", 0, retire.Action)
+
+	// A mapping that is replaced leaves items under the route that it replaced.
+	old := r.addRoute("calls")
+	t = r.tenant("b")
+	r.stage(t, old, 1, nil)
+	_, err = r.change(storage.RouteChange{Retire: []int64{old}})
+	r.must("replace a mapping", err)
+	retire = storage.RouteChange{Retire: []int64{r.addRoute("calls")}, IdleAlso: []int64{old}}
+	_, err = r.change(retire)
+	r.tagIs("with an open item of a route that was replaced", err, sdk.TagConflict, "route_open")
+	r.accepted(old, r.only(storage.ItemQuery{Tenant: t}).ItemID, nil)
+	_, err = r.change(retire)
+	r.must("retire with nothing open", err)
 }

@@ -221,7 +221,7 @@ func (s *Reference) ListItems(ctx context.Context, q storage.ItemQuery) (storage
 	page := storage.ItemPage{Items: []storage.Item{}, Next: q.After}
 	for _, it := range s.sortedItems() {
 		if it.ItemID <= q.After || (q.State != "" && it.State != q.State) || !same(q.Tenant, it.Identity.Tenant) ||
-			!same(q.Exporter, it.Identity.Exporter) || !same(q.Feature, it.Feature) ||
+			!s.called(q.Exporter, it) || !same(q.Feature, it.Feature) ||
 			!same(q.Reason, it.QuarantineReason) || !same(q.SubjectRef, it.Identity.SubjectRef) || !s.selects(&q, it) {
 			continue
 		}
@@ -318,6 +318,9 @@ func (s *Reference) ChangeRoutes(ctx context.Context, change storage.RouteChange
 		if err := s.putFeature(&set, f); err != nil {
 			return storage.RouteSet{}, err
 		}
+	}
+	if slices.ContainsFunc(change.IdleAlso, s.routeOpen) && !s.slips.has(slipIdleAlsoIgnored) {
+		return storage.RouteSet{}, clash("route_open")
 	}
 	for _, id := range change.Retire {
 		i := slices.IndexFunc(set.Routes, func(r storage.Route) bool { return r.ID == id && r.RetiredAt.IsZero() })

@@ -218,6 +218,21 @@ func (s *Reference) rename(set *storage.RouteSet, r *storage.RouteRename) error 
 	return nil
 }
 
+// called reports whether an item is of the exporter that has a name now, or, where
+// none has it, was made under it.
+func (s *Reference) called(name string, it *itemRow) bool {
+	taken := false
+	for _, r := range s.routes.Routes {
+		if r.Exporter == name {
+			taken = true
+			if r.ID == it.RouteID && !s.slips.has(slipOldNames) {
+				return true
+			}
+		}
+	}
+	return name == "" || (!taken || s.slips.has(slipOldNames)) && name == it.Identity.Exporter
+}
+
 // renameBounds goes with a rename that is certain.
 func (s *Reference) renameBounds(r *storage.RouteRename) {
 	if r == nil || s.slips.has(slipRenameForgetsBounds) {

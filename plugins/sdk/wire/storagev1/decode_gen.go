@@ -2138,6 +2138,8 @@ func decodeRouteChange(r *reader, v *storage.RouteChange) {
 			decodePointer(r, &v.Rename, decodeRouteRename)
 		case 8:
 			decodePointer(r, &v.Action, decodeAction)
+		case 9:
+			r.integers(&v.IdleAlso, 1000)
 		default:
 			r.skip()
 		}

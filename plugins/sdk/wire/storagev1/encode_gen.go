@@ -970,6 +970,7 @@ func encodeRouteChange(e *encoder, v *storage.RouteChange) {
 	e.boolean(48, v.Idle)
 	encodePointer(e, 58, v.Rename, encodeRouteRename)
 	encodePointer(e, 66, v.Action, encodeAction)
+	e.integers(74, v.IdleAlso)
 }
 
 func encodeRouteRename(e *encoder, v *storage.RouteRename) {

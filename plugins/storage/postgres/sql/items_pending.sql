@@ -11,7 +11,9 @@ FROM {schema}.fencepost_outbox_items AS i JOIN {schema}.fencepost_outbox_state A
 WHERE s.item > $1::bigint AND s.state = 'pending' AND s.superseded_by IS NULL
   AND ($3::text IS NULL OR s.state = $3)
   AND ($4::text IS NULL OR i.tenant_key = $4)
-  AND ($5::text IS NULL OR i.exporter = $5)
+  AND ($5::text IS NULL
+    OR i.route IN (SELECT r.route FROM {schema}.fencepost_routes AS r WHERE r.exporter = $5)
+    OR i.exporter = $5 AND NOT EXISTS (SELECT FROM {schema}.fencepost_routes AS r WHERE r.exporter = $5))
   AND ($6::text IS NULL OR i.feature = $6)
   AND ($7::text IS NULL OR s.quarantine_reason = $7)
   AND ($8::text IS NULL OR i.subject_ref = $8)

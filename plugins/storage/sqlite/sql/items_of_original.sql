@@ -9,7 +9,9 @@ FROM fencepost_outbox_items AS i CROSS JOIN fencepost_outbox_state AS s ON s.ite
 WHERE i.depends_on = ?15 AND +i.item > ?1
   AND (?3 IS NULL OR s.state = ?3)
   AND (?4 IS NULL OR i.tenant_key = ?4)
-  AND (?5 IS NULL OR i.exporter = ?5)
+  AND (?5 IS NULL
+    OR i.route IN (SELECT r.route FROM fencepost_routes AS r WHERE r.exporter = ?5)
+    OR i.exporter = ?5 AND NOT EXISTS (SELECT 1 FROM fencepost_routes AS r WHERE r.exporter = ?5))
   AND (?6 IS NULL OR i.feature = ?6)
   AND (?7 IS NULL OR s.quarantine_reason = ?7)
   AND (?8 IS NULL OR i.subject_ref = ?8)
