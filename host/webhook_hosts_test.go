@@ -82,8 +82,8 @@ func TestReplayedReportAtAnotherHost(t *testing.T) {
 	if d.Item.State != storage.Accepted || d.Item.Disputed != before.Item.Disputed || !d.Item.SettledAt.IsZero() {
 		t.Errorf("taken by two hosts at once: %+v", d.Item)
 	}
-	// One of each host at most; each was answered as stored.
-	if len(d.Actions) != stored || stored < 1 || stored > 2 {
+	// One of each host at most; what changed nothing any more is no line of its own.
+	if len(d.Actions) < 1 || len(d.Actions) > stored || stored > 2 {
 		t.Errorf("%d answers say stored, %d are", stored, len(d.Actions))
 	}
 }

@@ -123,7 +123,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// O3, O8, A26: exactly the transitions of the requirements, by hand, and no other.
+// O3, O8, A26: exactly the transitions of the requirements, by hand, and one more:
+// what a restore took from quarantine goes back there (Q17; RATIONALE.md).
 func TestAllowed(t *testing.T) {
 	t.Parallel()
 	const (
@@ -141,7 +142,7 @@ func TestAllowed(t *testing.T) {
 		{l, a, "accepted"}: true, {l, p, "retry"}: true, {l, p, "not_sent"}: true,
 		{l, u, "unknown"}: true, {l, u, "claim_exhausted"}: true, {p, u, "claim_exhausted"}: true,
 		{l, r, "refused"}: true, {l, q, "problem"}: true, {a, c, "confirm"}: true,
-		{u, a, "recover"}: true, {u, p, "recover"}: true, {u, r, "recover"}: true,
+		{u, a, "recover"}: true, {u, p, "recover"}: true, {u, r, "recover"}: true, {u, q, "recover"}: true,
 		{q, p, "requeue"}: true,
 	}
 	triggers := []Trigger{

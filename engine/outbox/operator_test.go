@@ -140,7 +140,7 @@ func TestResolutionsThatBreakARule(t *testing.T) {
 		return &Evidence{Kind: EvidenceProvider, Source: source, Finding: f, Text: "sum 12.5"}
 	}
 	for field, list := range map[string][]Resolution{
-		"to":               {{}, {To: storage.Confirmed, Evidence: statement(FoundTaken)}, {To: storage.Quarantined}},
+		"to":               {{}, {To: storage.Confirmed, Evidence: statement(FoundTaken)}, {To: storage.Leased}},
 		"evidence":         {{To: storage.Accepted}, {To: storage.Rejected}},
 		"evidence.finding": {{To: storage.Accepted, Evidence: statement(FoundRefused)}, {To: storage.Rejected, Evidence: statement(FoundTaken)}, {To: storage.Pending, Evidence: statement("absent")}, {To: storage.Rejected, Evidence: provider(SourceSumPresent, FoundRefused)}},
 		"evidence.source":  {{To: storage.Accepted, Evidence: provider("search", FoundTaken)}, {To: storage.Accepted, Evidence: provider("", FoundTaken)}, {To: storage.Accepted, Evidence: &Evidence{Kind: EvidenceAsserted, Source: "x", Finding: FoundTaken, Text: "y"}}},

@@ -93,7 +93,7 @@ func TestSubprocessConformance(t *testing.T) {
 // not declared is refused by a line that names it (S16, B7).
 func TestSubprocessDeclaresCountersOnly(t *testing.T) {
 	t.Parallel()
-	image, server := build(t, "redis"), redistest.Start(t, redistest.Durable()...)
+	image, server := build(t, "plugins/storage/redis/plugin"), redistest.Start(t, redistest.Durable()...)
 	stores := 0
 	storagetest.Run(t, func(t *testing.T) storage.Adapter {
 		t.Helper()
