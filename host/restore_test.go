@@ -321,7 +321,7 @@ func TestRestoredBackupChargesNothingTwice(t *testing.T) { //nolint:paralleltest
 }
 
 // healthy checks that a restore of a store that is not behind is refused and leaves
-// no action, unless an operator insists. // Q17
+// no action, unless an operator insists. // Q17.
 func (l *life) healthy(t *testing.T, actions int) {
 	t.Helper()
 	logged := func() int {

@@ -74,7 +74,7 @@ func TestEngineMutants(t *testing.T) {
 			{"outbox/requeue.go", "!absent(d)", "false"},
 		},
 		"R3: people do not wait": {
-			{"outbox/resolve.go", "quiet := s.QuietFor\n\tt := storage.Transition{", "quiet := time.Duration(0)\n\tt := storage.Transition{"},
+			{"outbox/resolve.go", "quiet, kept := s.QuietFor, item", "quiet, kept := time.Duration(0), item"},
 		},
 		"released without the original accepted": {
 			{"outbox/corrections.go", "item.DependsOn.Wait = item.QuarantineReason == \"\" && !Charged(of.State)", ""},
@@ -119,7 +119,10 @@ func TestEngineMutants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := mutate(t, changes)
+			out, err := mutate(t, changes, "")
+			if err == nil { // what only a rare world shows: seed 635 finds the page of Q17
+				out, err = mutate(t, changes, "1440")
+			}
 			if err == nil || !strings.Contains(out, "--- FAIL: TestSimulation") {
 				t.Fatalf("the simulation does not miss it: %v\n%s", err, out)
 			}
@@ -133,7 +136,7 @@ func TestEngineMutants(t *testing.T) {
 }
 
 // mutate runs the simulation of the default size over a changed engine.
-func mutate(t *testing.T, changes []change) (string, error) {
+func mutate(t *testing.T, changes []change, seeds string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	engine, err := filepath.Abs(filepath.Join("..", "..", "engine"))
@@ -172,7 +175,7 @@ func mutate(t *testing.T, changes []change) (string, error) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", file, "-run", "^TestSimulation$", ".")
-	cmd.Env = append(os.Environ(), "FENCEPOST_MUTANT=1", "SEEDS=", "SEED=")
+	cmd.Env = append(os.Environ(), "FENCEPOST_MUTANT=1", "SEEDS="+seeds, "SEED=")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
