@@ -93,7 +93,10 @@ func (l *loaded) start(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		err = errors.Join(err, l.closeCarrier(context.WithoutCancel(ctx)))
+		// A process that never starts to serve holds its call until it is ended.
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		err = errors.Join(err, l.closeCarrier(ending))
+		cancel()
 		l.caller, l.image = nil, nil
 		return err
 	}

@@ -42,7 +42,7 @@ if [[ ${RACE:-1} == 1 ]]; then
   # SQLite is C, translated, and six times slower when it is watched. Only it is
   # left out: generic code that an unwatched package shares with others would
   # hide what synchronises them.
-  CGO_ENABLED=1 step 'race' go test -race -gcflags='modernc.org/sqlite/lib=-race=false' -timeout 15m -skip "$alone|$plugin_suites" "${race[@]}"
+  CGO_ENABLED=1 step 'race' go test -race -gcflags='modernc.org/sqlite/lib=-race=false' -timeout 18m -skip "$alone|$plugin_suites" "${race[@]}"
   step 'models' go test -timeout 10m -run "$alone" ./plugins/storage/...
 else
   step 'without race' go test -timeout 10m -skip "$plugin_suites" "${race[@]}"
