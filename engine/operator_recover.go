@@ -113,7 +113,7 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 	s, known := e.standing(ctx, i)
 	act := Act{Actor: "plan", Reason: "plan"}
 	again := storage.Pending
-	if outbox.Held(i) {
+	if outbox.WasQuarantined(i) {
 		again = storage.Quarantined // from where it is requeued
 	}
 	for _, to := range []storage.ItemState{again, storage.Accepted, storage.Rejected} {
@@ -122,7 +122,7 @@ func (e *Engine) recoverItem(ctx context.Context, i storage.Item, now time.Time)
 			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: finding, Text: "plan"}
 		} else if !known && to == storage.Pending {
 			continue
-		} else if outbox.Restored(i) || outbox.Held(i) { // pending, too, with what the books say
+		} else if outbox.Restored(i) || outbox.WasQuarantined(i) { // pending, too, with what the books say
 			asked.Evidence = &Evidence{Kind: outbox.EvidenceAsserted, Finding: outbox.FoundRefused, Text: "plan"}
 		}
 		if move, err := outbox.Resolve(i, asked, s, act); err == nil && outbox.Unmet(move.Expect, i, now) == nil {

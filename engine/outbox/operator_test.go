@@ -156,6 +156,13 @@ func TestResolutionsThatBreakARule(t *testing.T) {
 			}
 		}
 	}
+	// An attempt that is open beside the proof that another body has the identifier
+	// makes the provider's next "known" no word about ours (F32).
+	open := item
+	open.Unresolved, open.LastError = true, &storage.ItemError{Code: CodeConflict}
+	if _, err := Resolve(open, Resolution{To: storage.Pending}, standing, anna); !errors.Is(err, &sdk.Error{Tag: sdk.TagConflict, Code: "identifier_taken"}) {
+		t.Errorf("open beside a conflict: %v", err)
+	}
 	for _, code := range []string{CodeForeignDuplicate, CodeConflict, CodeContradicted, ""} { // Q13
 		foreign := item
 		foreign.Unresolved, foreign.LastError = false, &storage.ItemError{Code: code}

@@ -56,7 +56,7 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 		token = *r.LeaseToken
 	}
 	quiet, kept := s.QuietFor, item.QuarantineReason
-	if r.To == storage.Pending && Held(item) {
+	if r.To == storage.Pending && WasQuarantined(item) {
 		r.To = storage.Quarantined
 	}
 	t := storage.Transition{
@@ -69,7 +69,7 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 	case (r.To == storage.Pending && Restored(item) || r.To == storage.Quarantined) && r.Evidence == nil:
 		return storage.Transition{}, refusal("evidence_required", "what the provider's books say of it, finding refused",
 			"in the time that the restored store lacks it may have been made anew under another identifier and taken: look before it is sent again")
-	case r.To == storage.Quarantined && item.State == storage.Uncertain && !Held(item):
+	case r.To == storage.Quarantined && item.State == storage.Uncertain && !WasQuarantined(item):
 		return storage.Transition{}, invalid("to", "accepted, pending or rejected: it was not in quarantine")
 	}
 	switch r.To {
@@ -86,7 +86,7 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 			t.Set.Settled = &settled
 		}
 	default:
-		if held(item) {
+		if identifierHeld(item) {
 			return storage.Transition{}, refusal("identifier_taken", "an item whose identifier the provider does not hold",
 				"sent again it is the same answer, or a charge once the provider forgets: resolve it to accepted or rejected, on evidence")
 		}
@@ -109,20 +109,25 @@ func Restored(i storage.Item) bool {
 	return i.State == storage.Uncertain && i.LastError != nil && i.LastError.Code == codeRestored
 }
 
-// Held reports whether an uncertain item was in quarantine before the store went
+// WasQuarantined reports whether an uncertain item was in quarantine before the store went
 // back in time. Only a restore leaves it the reason.
-func Held(i storage.Item) bool {
+func WasQuarantined(i storage.Item) bool {
 	return i.State == storage.Uncertain && i.QuarantineReason != ""
 }
 
 // codeRestored is of what [storage.SettlementStore].MarkRestored made uncertain.
 const codeRestored = "restored"
 
-// held reports whether an uncertain item got there because the provider holds its
-// identifier although no attempt of ours is open. Only then is it uncertain
-// without being unresolved, but for attempts that were all definite and used up.
-func held(i storage.Item) bool {
-	return i.State == storage.Uncertain && !i.Unresolved && (i.LastError == nil || i.LastError.Code != storage.CodeAttemptsExhausted)
+// identifierHeld reports whether an uncertain item got there because the provider
+// holds its identifier for another body, or although no attempt of ours is open.
+// Without that, only attempts that were all definite and used up leave it
+// uncertain without being unresolved.
+func identifierHeld(i storage.Item) bool {
+	code := ""
+	if i.LastError != nil {
+		code = i.LastError.Code
+	}
+	return i.State == storage.Uncertain && (code == CodeConflict || !i.Unresolved && code != storage.CodeAttemptsExhausted)
 }
 
 // sendAgain adds what binds only an item that may be sent again.
