@@ -64,13 +64,22 @@ func (l *loaded) carrierOf(ctx context.Context, setup []carrier.SetupCall) (carr
 	return nil, sdk.Invalid("isolation", "inproc, worker or process")
 }
 
+// hasWorker fails if a plugin is to run in a worker and the program has none: what
+// no waiting mends.
+func hasWorker(isolation grant.Isolation, args []string) error {
+	if isolation != grant.Worker || len(args) > 0 {
+		return nil
+	}
+	return &sdk.Error{
+		Tag: sdk.TagUnsupported, Code: "no_worker", Field: "isolation",
+		Rule: "inproc in a program that has no worker", Hint: "host.Config.Worker names arguments at which the program calls worker.Serve",
+	}
+}
+
 func (l *loaded) openWorker(acts carrier.Host, setup []carrier.SetupCall) (carrier.Caller, error) {
 	h, p, name := l.of.host, l.plugin, l.of.settings.Name
-	if len(h.cfg.Worker) == 0 {
-		return nil, &sdk.Error{
-			Tag: sdk.TagUnsupported, Code: "no_worker", Field: "isolation",
-			Rule: "inproc in a program that has no worker", Hint: "host.Config.Worker names arguments at which the program calls worker.Serve",
-		}
+	if err := hasWorker(p.isolation, h.cfg.Worker); err != nil {
+		return nil, err
 	}
 	image, err := process.Self()
 	if err != nil {

@@ -61,6 +61,9 @@ func (l *loaded) settle(err error) {
 // open opens the plugin, or as much of it as what it said of itself before
 // allows: behind says that [loaded.start] is still to be called.
 func (l *loaded) open(ctx context.Context) (behind bool, err error) {
+	if err := hasWorker(l.plugin.isolation, l.of.host.cfg.Worker); err != nil {
+		return false, fmt.Errorf("load plugin: %w", err)
+	}
 	if said := l.kept(); said != nil {
 		return true, l.accept(ctx, said)
 	}

@@ -166,11 +166,8 @@ func (p StoragePlugin) carry(ctx context.Context, acts carrier.Host, o storage.O
 }
 
 func (p StoragePlugin) work(acts carrier.Host, setup []carrier.SetupCall, limits wasm.Limits) (carrier.Caller, *process.Image, error) {
-	if len(p.Worker) == 0 {
-		return nil, nil, &sdk.Error{
-			Tag: sdk.TagUnsupported, Code: "no_worker", Field: "isolation",
-			Rule: "inproc in a program that has no worker", Hint: "host.Config.Worker names arguments at which the program calls worker.Serve",
-		}
+	if err := hasWorker(grant.Worker, p.Worker); err != nil {
+		return nil, nil, err
 	}
 	image, err := process.Self()
 	if err != nil {
