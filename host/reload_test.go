@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -54,17 +55,21 @@ func reloadConfig(t *testing.T, r *receiver, f folder, plugin string, key *atomi
 	return cfg
 }
 
-var isolations = []grant.Isolation{grant.InProcess, grant.Worker, grant.Process}
+// modules are the places where a plugin is compiled first: with the race detector
+// that takes minutes, so make plugins runs them without it.
+var modules = []grant.Isolation{grant.InProcess, grant.Worker}
 
 // Issue 5, point 4; F43, F45: a new version takes over while the host runs, a
 // version that is not fit does not, whatever is wrong with it, and at no time
 // is anything lost or sent twice.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds plugins")
-	}
-	for _, isolation := range isolations {
+	testReload(t, grant.Process)
+}
+
+func TestReloadModules(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range modules {
 		t.Run(string(isolation), func(t *testing.T) {
 			t.Parallel()
 			testReload(t, isolation)
@@ -74,6 +79,9 @@ func TestReload(t *testing.T) {
 
 func testReload(t *testing.T, isolation grant.Isolation) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("builds plugins")
+	}
 	native, scheme := isolation == grant.Process, map[bool]string{true: "exec:evil", false: "wasm:evil"}
 	rec, f := newReceiver(t), newFolder(t)
 	first := f.install(buildEvil(t, native, "1.0.0", ""), isolation, nil)
@@ -164,51 +172,63 @@ func testReload(t *testing.T, isolation grant.Isolation) {
 // F45: what a version has begun it ends, while the next one takes what comes.
 func TestReloadDuringACall(t *testing.T) {
 	t.Parallel()
+	testReloadDuringACall(t, grant.Process)
+}
+
+func TestReloadModulesDuringACall(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range modules {
+		t.Run(string(isolation), func(t *testing.T) {
+			t.Parallel()
+			testReloadDuringACall(t, isolation)
+		})
+	}
+}
+
+func testReloadDuringACall(t *testing.T, isolation grant.Isolation) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("builds plugins")
 	}
-	for _, isolation := range isolations {
-		t.Run(string(isolation), func(t *testing.T) {
-			t.Parallel()
-			native, scheme := isolation == grant.Process, map[bool]string{true: "exec:evil", false: "wasm:evil"}
-			rec, f := newReceiver(t), newFolder(t)
-			f.install(buildEvil(t, native, "1.0.0", ""), isolation, nil)
-			key := apiKey
-			var p atomic.Pointer[string]
-			p.Store(&key)
-			r := run(t, reloadConfig(t, rec, f, scheme[native], &p))
-			let := make(chan struct{})
-			rec.mu.Lock()
-			rec.hold = let
-			rec.mu.Unlock()
-			r.record()
-			<-rec.held // a call is in the middle of its request
-			f.install(buildEvil(t, native, "1.1.0", ""), isolation, func(l *grant.Locked) { l.Version = "1.1.0" })
-			r.reload("reloaded")
-			// The version before has its call still, so another reload waits for
-			// it, no longer than its caller does.
-			f.install(buildEvil(t, native, "1.0.0", ""), isolation, nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			list, err := r.Reload(ctx, "evil")
-			if err != nil || len(list) != 1 || list[0].Err == nil || !strings.Contains(list[0].Err.Error(), "reloading") {
-				t.Errorf("%+v %v", list, err)
-			}
-			rec.mu.Lock()
-			rec.hold = nil
-			rec.mu.Unlock()
-			close(let)
-			r.accepts("evil")
-			r.record()
-			r.accepts("evil")
-			for id, n := range rec.took {
-				if n != 1 {
-					t.Errorf("%s was sent %d times", id, n)
-				}
-			}
-			if plugins := r.Plugins(); len(plugins) != 1 || plugins[0].Version != "1.1.0" || plugins[0].State != "ready" {
-				t.Errorf("%+v", plugins)
-			}
-		})
+	native, scheme := isolation == grant.Process, map[bool]string{true: "exec:evil", false: "wasm:evil"}
+	rec, f := newReceiver(t), newFolder(t)
+	f.install(buildEvil(t, native, "1.0.0", ""), isolation, nil)
+	key := apiKey
+	var p atomic.Pointer[string]
+	p.Store(&key)
+	r := run(t, reloadConfig(t, rec, f, scheme[native], &p))
+	let := make(chan struct{})
+	release := sync.OnceFunc(func() { close(let) })
+	t.Cleanup(release) // a receiver that still holds a request does not end
+	rec.mu.Lock()
+	rec.hold = let
+	rec.mu.Unlock()
+	r.record()
+	<-rec.held // a call is in the middle of its request
+	f.install(buildEvil(t, native, "1.1.0", ""), isolation, func(l *grant.Locked) { l.Version = "1.1.0" })
+	r.reload("reloaded")
+	// The version before has its call still, so another reload waits for
+	// it, no longer than its caller does.
+	f.install(buildEvil(t, native, "1.0.0", ""), isolation, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	list, err := r.Reload(ctx, "evil")
+	if err != nil || len(list) != 1 || list[0].Err == nil || !strings.Contains(list[0].Err.Error(), "reloading") {
+		t.Errorf("%+v %v", list, err)
+	}
+	rec.mu.Lock()
+	rec.hold = nil
+	rec.mu.Unlock()
+	release()
+	r.accepts("evil")
+	r.record()
+	r.accepts("evil")
+	for id, n := range rec.took {
+		if n != 1 {
+			t.Errorf("%s was sent %d times", id, n)
+		}
+	}
+	if plugins := r.Plugins(); len(plugins) != 1 || plugins[0].Version != "1.1.0" || plugins[0].State != "ready" {
+		t.Errorf("%+v", plugins)
 	}
 }
