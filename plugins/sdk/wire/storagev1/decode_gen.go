@@ -2139,7 +2139,7 @@ func decodeRouteChange(r *reader, v *storage.RouteChange) {
 		case 8:
 			decodePointer(r, &v.Action, decodeAction)
 		case 9:
-			r.integers(&v.IdleAlso, 1000)
+			r.integers(&v.IdleAlso, 100000)
 		default:
 			r.skip()
 		}
