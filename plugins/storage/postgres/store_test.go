@@ -137,6 +137,10 @@ func totalsOf(t testing.TB, a eventStore, tenant string) string {
 	t.Helper()
 	all, err := a.LoadTotals(t.Context(), storage.TotalsQuery{Tenant: tenant})
 	must(t, err)
+	return totalsText(all)
+}
+
+func totalsText(all []storage.Total) string {
 	parts := make([]string, 0, len(all))
 	for _, x := range all {
 		parts = append(parts, fmt.Sprintf("%s %s/%d/%d", x.Feature, x.Quantity, x.Events, x.Count))
