@@ -20,7 +20,7 @@ var needs = map[storage.Capability][]string{
 	storage.Counters:              {"CounterStore"},
 	storage.Corrections:           {"CorrectionStore"},
 	storage.ProjectionGenerations: {"ProjectionStore", "ProjectionKeeper"},
-	storage.Buckets:               {"BucketStore"},
+	storage.Buckets:               {"BucketStore", "SnapshotStore"},
 	storage.Retention:             {"RetentionStore"},
 }
 

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func of[T any](name string, told func(*testing.T) []byte, call func(context.Cont
 // Each operation whose check the other lies do not reach has one here.
 func TestLiesOfEach(t *testing.T) {
 	t.Parallel()
-	for _, l := range append(lowlyLies(), loftyLies()...) {
+	for _, l := range slices.Concat(lowlyLies(), loftyLies(), snapshotLies()) {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			if err := l.ask(t, liar(t, l.told(t))); !refused(err) {
@@ -138,6 +139,38 @@ func loftyLies() []lie {
 		}),
 		of("lines", tell(storagev1.EncodeReconciliationLinesAnswer, storagev1.ReconciliationLinesAnswer{Result: []storage.ReconciliationLine{{Line: 3}}}), func(ctx context.Context, a A) ([]storage.ReconciliationLine, error) {
 			return a.ReconciliationLines(ctx, "r", 3, 9)
+		}),
+	}
+}
+
+func snapshotLies() []lie {
+	type A = *remote.Adapter
+	honest := storage.Snapshot{Version: 1, ColdUntil: noon, Credited: []storage.MeterCredit{{Meter: "m"}}, Events: []string{"a"}}
+	ask := func(ctx context.Context, a A) (storage.Snapshot, error) {
+		return a.Snapshot(ctx, storage.SnapshotQuery{Tenant: "t", Meters: []string{"m"}, Events: []string{"a", "b"}, ColdFloor: noon})
+	}
+	lied := func(name string, change func(*storage.Snapshot)) lie {
+		s := honest
+		change(&s)
+		return of(name, tell(storagev1.EncodeSnapshot, s), ask)
+	}
+	return []lie{
+		lied("snapshot without a version", func(s *storage.Snapshot) { s.Version = 0 }),
+		lied("snapshot within a bucket", func(s *storage.Snapshot) { s.ColdUntil = noon.Add(time.Second) }),
+		lied("snapshot below the floor", func(s *storage.Snapshot) { s.ColdUntil = noon.Add(-time.Hour) }),
+		lied("credits of another meter", func(s *storage.Snapshot) { s.Credited = []storage.MeterCredit{{Meter: "n"}} }),
+		lied("a meter without credits", func(s *storage.Snapshot) { s.Credited = nil }),
+		lied("an event nobody asked for", func(s *storage.Snapshot) { s.Events = []string{"c"} }),
+		lied("an event twice", func(s *storage.Snapshot) { s.Events = []string{"a", "a"} }),
+		lied("a receipt nobody asked for", func(s *storage.Snapshot) { s.Receipts = []string{"a"} }),
+		of("credit", tell(storagev1.EncodeCreditAsAnswer, storage.Credit{Tenant: "t", Meter: "m", ID: "x", Kind: storage.CreditReset, Seq: 1}), func(ctx context.Context, a A) (storage.Credit, error) {
+			return a.AddCredit(ctx, storage.Credit{Tenant: "t", Meter: "m", ID: "x", Kind: storage.CreditGrant})
+		}),
+		of("credits", tell(storagev1.EncodeCreditPage, storage.CreditPage{Credits: []storage.Credit{{Tenant: "u", Kind: storage.CreditGrant, Seq: 1}}, Next: 1}), func(ctx context.Context, a A) (storage.CreditPage, error) {
+			return a.Credits(ctx, storage.CreditQuery{Tenant: "t", Limit: 9})
+		}),
+		of("credits again", tell(storagev1.EncodeCreditPage, storage.CreditPage{Credits: []storage.Credit{{Tenant: "t", Kind: storage.CreditGrant, Seq: 5}}, Next: 5}), func(ctx context.Context, a A) (storage.CreditPage, error) {
+			return a.Credits(ctx, storage.CreditQuery{Tenant: "t", After: 5, Limit: 9})
 		}),
 	}
 }

@@ -32,6 +32,7 @@ var interfaces = map[string][]wirev1.Method{
 	"RetentionStore":    {storagev1.MethodPrune},
 	"RouteStore":        {storagev1.MethodChangeRoutes, storagev1.MethodRoutes},
 	"SettlementStore":   {storagev1.MethodEnqueue, storagev1.MethodListActions, storagev1.MethodMarkRestored, storagev1.MethodSupersede},
+	"SnapshotStore":     {storagev1.MethodAddCredit, storagev1.MethodCredits, storagev1.MethodSnapshot},
 	"SubscriptionStore": {storagev1.MethodListSubscriptions, storagev1.MethodPutSubscription, storagev1.MethodSubscriptions},
 }
 
@@ -55,6 +56,7 @@ var (
 	_ storage.RetentionStore    = (*Adapter)(nil)
 	_ storage.RouteStore        = (*Adapter)(nil)
 	_ storage.SettlementStore   = (*Adapter)(nil)
+	_ storage.SnapshotStore     = (*Adapter)(nil)
 	_ storage.SubscriptionStore = (*Adapter)(nil)
 )
 
@@ -372,6 +374,21 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 func (a *Adapter) Supersede(ctx context.Context, list []storage.Supersession) ([]storage.SupersedeResult, error) {
 	out, err := ask(ctx, a, storagev1.SupersedeRequest{List: list}, exchange[storagev1.SupersedeRequest, storagev1.SupersedeAnswer]{storagev1.MethodSupersede, storagev1.EncodeSupersedeRequest, storagev1.DecodeSupersedeAnswer, checkSupersede})
 	return out.Result, err
+}
+
+// AddCredit implements [storage.SnapshotStore].
+func (a *Adapter) AddCredit(ctx context.Context, c storage.Credit) (storage.Credit, error) {
+	return ask(ctx, a, c, exchange[storage.Credit, storage.Credit]{storagev1.MethodAddCredit, storagev1.EncodeCreditAsRequest, storagev1.DecodeCreditAsAnswer, checkAddCredit})
+}
+
+// Credits implements [storage.SnapshotStore].
+func (a *Adapter) Credits(ctx context.Context, q storage.CreditQuery) (storage.CreditPage, error) {
+	return ask(ctx, a, q, exchange[storage.CreditQuery, storage.CreditPage]{storagev1.MethodCredits, storagev1.EncodeCreditQuery, storagev1.DecodeCreditPage, checkCredits})
+}
+
+// Snapshot implements [storage.SnapshotStore].
+func (a *Adapter) Snapshot(ctx context.Context, q storage.SnapshotQuery) (storage.Snapshot, error) {
+	return ask(ctx, a, q, exchange[storage.SnapshotQuery, storage.Snapshot]{storagev1.MethodSnapshot, storagev1.EncodeSnapshotQuery, storagev1.DecodeSnapshot, checkSnapshot})
 }
 
 // ListSubscriptions implements [storage.SubscriptionStore].

@@ -218,6 +218,30 @@ CREATE UNIQUE INDEX fencepost_bucket_seals_before
 CREATE INDEX fencepost_bucket_seals_seq
   ON {schema}.fencepost_bucket_seals (tenant_key, feature, seq, generation);
 
+-- How often outposts were answered. The row is the lock that orders the answers
+-- of a reducer, and its version never falls.
+CREATE TABLE {schema}.fencepost_snapshots (
+  tenant_key text   COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  reducer    text   COLLATE "C" NOT NULL CHECK (reducer <> ''),
+  version    bigint NOT NULL,
+  PRIMARY KEY (tenant_key, reducer)
+) WITH (fillfactor = 50);
+
+-- What tenants may use. Written under a lock of the tenant, so that seq is the
+-- order in which they become visible.
+CREATE TABLE {schema}.fencepost_credits (
+  seq        bigint         GENERATED ALWAYS AS IDENTITY,
+  tenant_key text           COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
+  meter      text           COLLATE "C" NOT NULL CHECK (meter <> ''),
+  id         text           COLLATE "C" NOT NULL CHECK (id <> ''),
+  kind       text           COLLATE "C" NOT NULL CHECK (kind IN ('grant', 'reset')),
+  amount     numeric(38,12) NOT NULL CHECK (amount <> 'NaN'),
+  reason     text           NOT NULL,
+  created_at timestamptz    NOT NULL,
+  PRIMARY KEY (tenant_key, meter, id),
+  CONSTRAINT fencepost_credits_seq UNIQUE (tenant_key, seq)
+);
+
 CREATE TABLE {schema}.fencepost_counters (
   tenant_key   text           COLLATE "C" NOT NULL CHECK (tenant_key <> ''),
   feature      text           COLLATE "C" NOT NULL CHECK (feature <> ''),
@@ -611,6 +635,13 @@ CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_bucket_seals
 CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_bucket_seals
   FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_bucket_seals
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
+
+CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_credits
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_delete BEFORE DELETE ON {schema}.fencepost_credits
+  FOR EACH ROW EXECUTE FUNCTION {schema}.fencepost_immutable();
+CREATE TRIGGER no_truncate BEFORE TRUNCATE ON {schema}.fencepost_credits
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.fencepost_immutable();
 
 CREATE TRIGGER no_update BEFORE UPDATE ON {schema}.fencepost_mappings

@@ -185,6 +185,29 @@ CREATE TABLE fencepost_bucket_seals (
 CREATE UNIQUE INDEX fencepost_bucket_seals_before ON fencepost_bucket_seals (tenant_key, feature, before);
 CREATE INDEX fencepost_bucket_seals_seq ON fencepost_bucket_seals (tenant_key, feature, seq);
 
+-- How often outposts were answered. A version never falls.
+CREATE TABLE fencepost_snapshots (
+  tenant_key TEXT    NOT NULL CHECK (tenant_key <> ''),
+  reducer    TEXT    NOT NULL CHECK (reducer <> ''),
+  version    INTEGER NOT NULL,
+  PRIMARY KEY (tenant_key, reducer)
+) STRICT, WITHOUT ROWID;
+
+-- What tenants may use, in the order in which it became visible.
+CREATE TABLE fencepost_credits (
+  seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant_key TEXT    NOT NULL CHECK (tenant_key <> ''),
+  meter      TEXT    NOT NULL CHECK (meter <> ''),
+  id         TEXT    NOT NULL CHECK (id <> ''),
+  kind       TEXT    NOT NULL CHECK (kind = 'grant' OR kind = 'reset'),
+  amount     TEXT    NOT NULL,
+  reason     TEXT    NOT NULL,
+  created_at INTEGER NOT NULL,
+  UNIQUE (tenant_key, meter, id)
+) STRICT;
+
+CREATE INDEX fencepost_credits_tenant ON fencepost_credits (tenant_key, seq);
+
 -- What hosts counted in memory and flushed, and which batches they flushed.
 CREATE TABLE fencepost_counters (
   tenant_key   TEXT    NOT NULL CHECK (tenant_key <> ''),
@@ -528,6 +551,11 @@ CREATE TRIGGER fencepost_bucket_seals_no_update BEFORE UPDATE ON fencepost_bucke
 BEGIN SELECT RAISE(ABORT, 'fencepost_bucket_seals is append-only'); END;
 CREATE TRIGGER fencepost_bucket_seals_no_delete BEFORE DELETE ON fencepost_bucket_seals
 BEGIN SELECT RAISE(ABORT, 'fencepost_bucket_seals is append-only'); END;
+
+CREATE TRIGGER fencepost_credits_no_update BEFORE UPDATE ON fencepost_credits
+BEGIN SELECT RAISE(ABORT, 'fencepost_credits is append-only'); END;
+CREATE TRIGGER fencepost_credits_no_delete BEFORE DELETE ON fencepost_credits
+BEGIN SELECT RAISE(ABORT, 'fencepost_credits is append-only'); END;
 
 CREATE TRIGGER fencepost_receipts_no_update BEFORE UPDATE ON fencepost_receipts
 BEGIN SELECT RAISE(ABORT, 'fencepost_receipts is append-only'); END;

@@ -41,8 +41,9 @@ type BucketStore interface {
 	// lack it, or hold it without the dimensions of now.
 	AggregateBuckets(ctx context.Context, q AggregateQuery) (Aggregates, error)
 	// SealBuckets seals every bucket of one tenant and feature that starts
-	// before a time, under the exclusive side of the route lock. Sealing up
-	// to a time that is sealed already changes nothing.
+	// before a time, under the exclusive side of the route lock, and appends
+	// the seal's credits in the same transaction. Sealing up to a time that
+	// is sealed already changes nothing, and answers with the seal that did.
 	SealBuckets(ctx context.Context, s Seal) (Seal, error)
 }
 
@@ -55,6 +56,9 @@ type Seal struct {
 	// is the store's time. Both are the adapter's.
 	Generation int
 	SealedAt   time.Time
+	// Credits are those with which the new period begins, of the seal's
+	// tenant. An answer has none.
+	Credits []Credit
 }
 
 // Bucket is one generation of one bucket.

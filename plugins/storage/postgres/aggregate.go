@@ -74,17 +74,18 @@ func aggregateArgs(q storage.AggregateQuery) ([]any, error) {
 	if err := checkAggregate(q); err != nil {
 		return nil, err
 	}
-	groups := append([]string{}, q.GroupBy...)
-	var filter *string
-	if len(q.Filter) > 0 {
-		b, err := json.Marshal(q.Filter)
-		if err != nil {
-			return nil, err
-		}
-		text := string(b)
-		filter = &text
+	filter, err := filterText(q.Filter)
+	return []any{q.Tenant, q.Feature, q.Edges, orEmpty(q.GroupBy), filter, q.Limit + 1}, err
+}
+
+// filterText is a filter as the statements take it; nil: none.
+func filterText(filter map[string]string) (*string, error) {
+	if len(filter) == 0 {
+		return nil, nil
 	}
-	return []any{q.Tenant, q.Feature, q.Edges, groups, filter, q.Limit + 1}, nil
+	b, err := json.Marshal(filter)
+	text := string(b)
+	return &text, err
 }
 
 func checkAggregate(q storage.AggregateQuery) error {

@@ -54,6 +54,12 @@ func flaws() []flaw {
 		{name: "folds buckets across a seal", finds: "projection/fold-is-scan-and-write", spoil: func(t *testing.T, s statements) {
 			swap(t, s, "projection_fold_buckets", "e.kept, e.seals\n", "e.kept\n")
 		}},
+		{name: "versions of a clock", finds: "race/snapshot-versions-rise-with-what-they-saw", spoil: func(_ *testing.T, s statements) {
+			s["snapshot_version"] = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 0 * length($1::text || $2::text)"
+		}},
+		{name: "a snapshot counts what is sealed", finds: "snapshot/sealed-is-confirmed-and-not-counted", spoil: func(t *testing.T, s statements) {
+			swap(t, s, "snapshot", "b.generation > n.seals", "b.generation > 0 * n.seals")
+		}},
 		{name: "stream by id", finds: "stream/by-insertion-order", spoil: func(t *testing.T, s statements) {
 			swap(t, s, "events_after", "ORDER BY seq", "ORDER BY event_id")
 		}},

@@ -158,12 +158,24 @@ func (a *Adapter) SealBuckets(ctx context.Context, s storage.Seal) (storage.Seal
 	case s.Before.IsZero():
 		return storage.Seal{}, fmt.Errorf("%s: %w", op, sdk.Invalid("before", "required"))
 	}
+	for i := range s.Credits {
+		err := checkCredit(&s.Credits[i])
+		if err == nil && s.Credits[i].Tenant != s.Tenant {
+			err = sdk.Invalid("tenant", "the one whose buckets are sealed")
+		}
+		if err != nil {
+			return storage.Seal{}, fmt.Errorf("%s: credits[%d]: %w", op, i, err)
+		}
+	}
 	sealed := storage.Seal{Tenant: s.Tenant, Feature: s.Feature}
 	dest := []any{utcInto{&sealed.Before}, &sealed.Generation, utcInto{&sealed.SealedAt}}
 	err := a.run.write(ctx, op, writing{lock: lockExclusive}, func(ctx context.Context, t *tx) error {
 		err := t.row(ctx, qBucketsSeal, dest, s.Tenant, s.Feature, s.Before)
 		if errors.Is(err, pgx.ErrNoRows) { // sealed already
-			err = t.row(ctx, qBucketsSealed, dest, s.Tenant, s.Feature, s.Before)
+			return t.row(ctx, qBucketsSealed, dest, s.Tenant, s.Feature, s.Before)
+		}
+		if err == nil {
+			_, err = t.addCredits(ctx, s.Credits)
 		}
 		return err
 	})

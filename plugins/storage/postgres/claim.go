@@ -14,7 +14,7 @@ import (
 
 const (
 	qOutboxPlanner query = "outbox_planner"
-	qSerialLock    query = "serial_lock"
+	qClassLock     query = "class_lock"
 	qClaimPending  query = "claim_pending"
 	qClaimExpired  query = "claim_expired"
 	qClaimRaise    query = "claim_raise"
@@ -105,7 +105,7 @@ type claimer struct {
 
 func (cl *claimer) run(ctx context.Context) error {
 	if cl.serial {
-		if _, err := cl.t.exec(ctx, qSerialLock, lockClassSerial, cl.t.a.target.scope()); err != nil {
+		if _, err := cl.t.exec(ctx, qClassLock, lockClassSerial, cl.t.a.target.scope()); err != nil {
 			return err
 		}
 	}

@@ -102,6 +102,7 @@ var (
 	_ storage.CounterStore      = (*Adapter)(nil)
 	_ storage.HistoryStore      = (*Adapter)(nil)
 	_ storage.BucketStore       = (*Adapter)(nil)
+	_ storage.SnapshotStore     = (*Adapter)(nil)
 	_ storage.ProjectionStore   = (*Adapter)(nil)
 	_ storage.ProjectionKeeper  = (*Adapter)(nil)
 	_ storage.SubscriptionStore = (*Adapter)(nil)

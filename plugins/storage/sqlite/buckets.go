@@ -160,6 +160,11 @@ func (a *Adapter) SealBuckets(ctx context.Context, s storage.Seal) (sealed stora
 	case s.Feature == "":
 		err = sdk.Invalid("feature", "required")
 	}
+	for i := 0; i < len(s.Credits) && err == nil; i++ {
+		if err = checkCredit(&s.Credits[i]); err == nil && s.Credits[i].Tenant != s.Tenant {
+			err = sdk.Invalid("credits", "of the tenant whose buckets are sealed").At(i)
+		}
+	}
 	if err != nil {
 		return storage.Seal{}, fmt.Errorf("%s: %w", op, err)
 	}
@@ -178,6 +183,9 @@ func (a *Adapter) SealBuckets(ctx context.Context, s storage.Seal) (sealed stora
 		sealed.SealedAt = a.now()
 		_, err = c.bind(qSealInsert).text(s.Tenant).text(s.Feature).int(int64(sealed.Generation)).
 			time(sealed.Before).time(sealed.SealedAt).run()
+		for i := 0; i < len(s.Credits) && err == nil; i++ {
+			_, err = addCredit(c, s.Credits[i], sealed.SealedAt)
+		}
 		return err
 	})
 	return sealed, err

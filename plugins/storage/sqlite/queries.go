@@ -189,6 +189,15 @@ const (
 	qCutoverInsert
 	qCutover
 	qCutovers
+
+	qSnapshotVersion
+	qSnapshotEvent
+	qSnapshotReceipt
+	qTenantKnown
+	qCredit
+	qCredits
+	qCreditInsert
+	qCreditAmounts
 	qSupersede
 	qRestorable
 	qRestorableCount

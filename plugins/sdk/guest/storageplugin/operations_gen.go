@@ -263,6 +263,18 @@ func operation(ctx context.Context, a storage.Adapter, method wirev1.Method, req
 			out, err := a.Supersede(ctx, in.List)
 			return storagev1.SupersedeAnswer{Result: out}, err
 		})
+	case storagev1.MethodAddCredit:
+		return perform(a, request, storagev1.DecodeCreditAsRequest, storagev1.EncodeCreditAsAnswer, func(a storage.SnapshotStore, in storage.Credit) (storage.Credit, error) {
+			return a.AddCredit(ctx, in)
+		})
+	case storagev1.MethodCredits:
+		return perform(a, request, storagev1.DecodeCreditQuery, storagev1.EncodeCreditPage, func(a storage.SnapshotStore, in storage.CreditQuery) (storage.CreditPage, error) {
+			return a.Credits(ctx, in)
+		})
+	case storagev1.MethodSnapshot:
+		return perform(a, request, storagev1.DecodeSnapshotQuery, storagev1.EncodeSnapshot, func(a storage.SnapshotStore, in storage.SnapshotQuery) (storage.Snapshot, error) {
+			return a.Snapshot(ctx, in)
+		})
 	case storagev1.MethodListSubscriptions:
 		return perform(a, request, storagev1.DecodeListSubscriptionsRequest, storagev1.EncodeListSubscriptionsAnswer, func(a storage.SubscriptionStore, in storagev1.ListSubscriptionsRequest) (storagev1.ListSubscriptionsAnswer, error) {
 			out, err := a.ListSubscriptions(ctx, in.After, in.Limit)

@@ -91,7 +91,7 @@ func interfaceOf(a storage.Adapter, c storage.Capability) []error {
 	case storage.ProjectionGenerations:
 		return ask(reach[storage.ProjectionStore](a, c), reach[storage.ProjectionKeeper](a, c))
 	case storage.Buckets:
-		return ask(reach[storage.BucketStore](a, c))
+		return ask(reach[storage.BucketStore](a, c), reach[storage.SnapshotStore](a, c))
 	case storage.Retention:
 		return ask(reach[storage.RetentionStore](a, c))
 	}

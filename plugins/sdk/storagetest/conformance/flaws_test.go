@@ -61,6 +61,17 @@ func TestFlawsAreFound(t *testing.T) {
 		"prunes corrections alone":      {flawPrunesCorrections, "retention/the-bound-survives"},
 		"forgets what remains":          {flawRemainsForgotten, "projection/what-remains-is-found"},
 		"folds beyond the watermark":    {flawFoldsBeyond, "projection/fold-is-scan-and-write"},
+
+		"a snapshot counts what is sealed": {flawSnapshotCountsSealed, "snapshot/sealed-is-confirmed-and-not-counted"},
+		"a snapshot has no filter":         {flawSnapshotUnfiltered, "snapshot/filter"},
+		"confirms what is hot":             {flawConfirmsHot, "snapshot/counts-what-it-confirms"},
+		"confirms only what it counts":     {flawConfirmsCountedOnly, "snapshot/sealed-is-confirmed-and-not-counted"},
+		"versions stand still":             {flawVersionStands, "race/snapshot-versions-rise-with-what-they-saw"},
+		"ignores the floor":                {flawFloorIgnored, "snapshot/bootstrap-and-floor"},
+		"a credit counts twice":            {flawCreditTwice, "credit/the-same-one-again"},
+		"a reset adds":                     {flawResetAdds, "credit/reset-replaces"},
+		"a seal forgets its credits":       {flawSealForgetsCredits, "credit/a-new-period-begins-with-its-credit"},
+		"a repeated seal repeats credits":  {flawSealRepeatsCredits, "credit/a-new-period-begins-with-its-credit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

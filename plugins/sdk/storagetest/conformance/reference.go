@@ -128,6 +128,16 @@ const (
 	flawPrunesCorrections
 	flawFoldsBeyond
 	flawRemainsForgotten
+	flawSnapshotCountsSealed
+	flawSnapshotUnfiltered
+	flawConfirmsHot
+	flawConfirmsCountedOnly
+	flawVersionStands
+	flawFloorIgnored
+	flawCreditTwice
+	flawResetAdds
+	flawSealForgetsCredits
+	flawSealRepeatsCredits
 )
 
 func (f flaw) has(g flaw) bool { return f&g != 0 }

@@ -150,10 +150,16 @@ func (s *Reference) SealBuckets(ctx context.Context, seal storage.Seal) (storage
 	k := [2]string{seal.Tenant, seal.Feature}
 	for _, old := range s.seals[k] {
 		if !old.Before.Before(seal.Before) {
+			if s.flaws.has(flawSealRepeatsCredits) {
+				s.settled.credits = append(s.settled.credits, seal.Credits...)
+			}
 			return old.Seal, nil
 		}
 	}
-	seal.Generation, seal.SealedAt = len(s.seals[k])+1, s.clock()
+	if err := s.sealCredits(&seal); err != nil {
+		return storage.Seal{}, err
+	}
+	seal.Generation, seal.SealedAt, seal.Credits = len(s.seals[k])+1, s.clock(), nil
 	s.seals[k] = append(s.seals[k], sealRow{seal, s.lastSeq})
 	return seal, nil
 }

@@ -87,12 +87,14 @@ type settledState struct {
 	bounds      map[storage.BoundKey]storage.Bound
 	cutovers    []storage.Cutover
 	runs        []reconciliation
+	snapshotState
 }
 
 func newSettledState() settledState {
 	return settledState{
 		incarnation: storage.Incarnation{Store: "reference", System: "reference"},
 		hosts:       map[string]storage.HostRow{}, roles: map[string]storage.Holding{}, bounds: map[storage.BoundKey]storage.Bound{},
+		snapshotState: snapshotState{versions: map[[2]string]int64{}},
 	}
 }
 

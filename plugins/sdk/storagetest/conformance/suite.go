@@ -87,7 +87,7 @@ func Cases() []Case {
 	groups := [][]Case{
 		manifestCases(), recordCases(), receiptCases(), decimalCases(), totalsCases(), recordRaceCases(), streamCases(),
 		subscriptionCases(), correctionCases(), correctionRuleCases(), correctionRaceCases(),
-		counterCases(), bucketCases(), aggregateCases(), routeCases(), outboxCases(), claimCases(), transitionCases(),
+		counterCases(), bucketCases(), snapshotCases(), aggregateCases(), routeCases(), outboxCases(), claimCases(), transitionCases(),
 		peopleCases(), dependencyCases(), settleCases(), hostCases(), windowCases(), reconcileCases(),
 		deadlineCases(), modelCases(), projectionCases(), foldCases(), projectionRaceCases(), retentionCases(), lastCases(),
 	}

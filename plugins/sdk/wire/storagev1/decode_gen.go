@@ -709,6 +709,63 @@ func decodeCounterQuery(r *reader, v *storage.CounterQuery) {
 	}
 }
 
+func decodeCredit(r *reader, v *storage.Credit) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			v.Tenant = r.text()
+		case 2:
+			v.Meter = r.text()
+		case 3:
+			v.ID = r.text()
+		case 4:
+			v.Kind = readCreditKind(r)
+		case 5:
+			v.Amount = r.decimal()
+		case 6:
+			v.Reason = r.text()
+		case 7:
+			v.Seq = r.integer()
+		case 8:
+			v.CreatedAt = r.time()
+		default:
+			r.skip()
+		}
+	}
+}
+
+func decodeCreditPage(r *reader, v *storage.CreditPage) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			decodeList(r, &v.Credits, 1000, decodeCredit)
+		case 2:
+			v.Next = r.integer()
+		case 3:
+			v.More = r.boolean()
+		default:
+			r.skip()
+		}
+	}
+}
+
+func decodeCreditQuery(r *reader, v *storage.CreditQuery) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			v.Tenant = r.text()
+		case 2:
+			v.Meter = r.text()
+		case 3:
+			v.After = r.integer()
+		case 4:
+			v.Limit = r.int()
+		default:
+			r.skip()
+		}
+	}
+}
+
 func decodeCutover(r *reader, v *storage.Cutover) {
 	for r.next() {
 		switch r.field {
@@ -1582,6 +1639,19 @@ func decodeMarkRestoredAnswer(r *reader, v *MarkRestoredAnswer) {
 	}
 }
 
+func decodeMeterCredit(r *reader, v *storage.MeterCredit) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			v.Meter = r.text()
+		case 2:
+			v.Amount = r.decimal()
+		default:
+			r.skip()
+		}
+	}
+}
+
 func decodeMigrateAnswer(r *reader, v *MigrateAnswer) {
 	for r.next() {
 		switch r.field {
@@ -2189,6 +2259,68 @@ func decodeSeal(r *reader, v *storage.Seal) {
 			v.Generation = r.int()
 		case 5:
 			v.SealedAt = r.time()
+		case 6:
+			decodeList(r, &v.Credits, 1000, decodeCredit)
+		default:
+			r.skip()
+		}
+	}
+}
+
+func decodeSnapshot(r *reader, v *storage.Snapshot) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			v.Version = r.integer()
+		case 2:
+			v.ColdUntil = r.time()
+		case 3:
+			v.WindowStart = r.time()
+		case 4:
+			v.AsOf = r.time()
+		case 5:
+			v.Count = r.integer()
+		case 6:
+			v.Sum = r.decimal()
+		case 7:
+			some(r, &v.Min, r.someDecimal())
+		case 8:
+			some(r, &v.Max, r.someDecimal())
+		case 9:
+			decodeList(r, &v.Credited, 1000, decodeMeterCredit)
+		case 10:
+			more(r, &v.Events, 1000, r.text())
+		case 11:
+			more(r, &v.Receipts, 1000, r.text())
+		case 12:
+			v.Known = r.boolean()
+		default:
+			r.skip()
+		}
+	}
+}
+
+func decodeSnapshotQuery(r *reader, v *storage.SnapshotQuery) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			v.Tenant = r.text()
+		case 2:
+			v.Feature = r.text()
+		case 3:
+			v.Reducer = r.text()
+		case 4:
+			r.dict(&v.Filter, 1000)
+		case 5:
+			more(r, &v.Meters, 1000, r.text())
+		case 6:
+			v.ColdFloor = r.time()
+		case 7:
+			v.Bootstrap = r.boolean()
+		case 8:
+			more(r, &v.Events, 1000, r.text())
+		case 9:
+			more(r, &v.Receipts, 1000, r.text())
 		default:
 			r.skip()
 		}
@@ -2680,6 +2812,16 @@ func readActionKind(r *reader) storage.ActionKind {
 
 func readCapability(r *reader) storage.Capability {
 	v := storage.Capability(r.text())
+	return v
+}
+
+func readCreditKind(r *reader) storage.CreditKind {
+	v := storage.CreditKind(r.text())
+	switch v {
+	case "", storage.CreditGrant, storage.CreditReset:
+	default:
+		r.unknown()
+	}
 	return v
 }
 

@@ -343,6 +343,30 @@ func encodeCounterQuery(e *encoder, v *storage.CounterQuery) {
 	e.text(34, "feature", v.Feature)
 }
 
+func encodeCredit(e *encoder, v *storage.Credit) {
+	e.text(10, "tenant", v.Tenant)
+	e.text(18, "meter", v.Meter)
+	e.text(26, "id", v.ID)
+	e.text(34, "kind", string(v.Kind))
+	e.decimal(42, v.Amount)
+	e.text(50, "reason", v.Reason)
+	e.integer(56, int64(v.Seq))
+	e.time(64, "created_at", v.CreatedAt)
+}
+
+func encodeCreditPage(e *encoder, v *storage.CreditPage) {
+	encodeList(e, 10, v.Credits, encodeCredit)
+	e.integer(16, int64(v.Next))
+	e.boolean(24, v.More)
+}
+
+func encodeCreditQuery(e *encoder, v *storage.CreditQuery) {
+	e.text(10, "tenant", v.Tenant)
+	e.text(18, "meter", v.Meter)
+	e.integer(24, int64(v.After))
+	e.integer(32, int64(v.Limit))
+}
+
 func encodeCutover(e *encoder, v *storage.Cutover) {
 	e.text(10, "tenant", v.Tenant)
 	e.text(18, "feature", v.Feature)
@@ -728,6 +752,11 @@ func encodeMarkRestoredAnswer(e *encoder, v *MarkRestoredAnswer) {
 	e.integer(8, int64(v.Result))
 }
 
+func encodeMeterCredit(e *encoder, v *storage.MeterCredit) {
+	e.text(10, "meter", v.Meter)
+	e.decimal(18, v.Amount)
+}
+
 func encodeMigrateAnswer(e *encoder, v *MigrateAnswer) {
 	encodeList(e, 10, v.Result, encodeMigration)
 }
@@ -991,6 +1020,48 @@ func encodeSeal(e *encoder, v *storage.Seal) {
 	e.time(24, "before", v.Before)
 	e.integer(32, int64(v.Generation))
 	e.time(40, "sealed_at", v.SealedAt)
+	encodeList(e, 50, v.Credits, encodeCredit)
+}
+
+func encodeSnapshot(e *encoder, v *storage.Snapshot) {
+	e.integer(8, int64(v.Version))
+	e.time(16, "cold_until", v.ColdUntil)
+	e.time(24, "window_start", v.WindowStart)
+	e.time(32, "as_of", v.AsOf)
+	e.integer(40, int64(v.Count))
+	e.decimal(50, v.Sum)
+	if v.Min != nil {
+		e.someDecimal(58, *v.Min)
+	}
+	if v.Max != nil {
+		e.someDecimal(66, *v.Max)
+	}
+	encodeList(e, 74, v.Credited, encodeMeterCredit)
+	for _, x := range v.Events {
+		e.someText(82, "events", x)
+	}
+	for _, x := range v.Receipts {
+		e.someText(90, "receipts", x)
+	}
+	e.boolean(96, v.Known)
+}
+
+func encodeSnapshotQuery(e *encoder, v *storage.SnapshotQuery) {
+	e.text(10, "tenant", v.Tenant)
+	e.text(18, "feature", v.Feature)
+	e.text(26, "reducer", v.Reducer)
+	e.dict(34, "filter", v.Filter)
+	for _, x := range v.Meters {
+		e.someText(42, "meters", x)
+	}
+	e.time(48, "cold_floor", v.ColdFloor)
+	e.boolean(56, v.Bootstrap)
+	for _, x := range v.Events {
+		e.someText(66, "events", x)
+	}
+	for _, x := range v.Receipts {
+		e.someText(74, "receipts", x)
+	}
 }
 
 func encodeStale(e *encoder, v *storage.Stale) {

@@ -58,6 +58,7 @@ var enumerations = map[reflect.Type]string{
 	reflect.TypeFor[storage.ActionKind]():        string(storage.ActionAdopt),
 	reflect.TypeFor[storage.PruneKind]():         string(storage.PruneReceipts),
 	reflect.TypeFor[storage.WindowDisposition](): string(storage.WindowRestage),
+	reflect.TypeFor[storage.CreditKind]():        string(storage.CreditReset),
 	reflect.TypeFor[storage.Capability]():        string(storage.Buckets),
 }
 

@@ -506,6 +506,41 @@ func DecodeCounterQuery(data []byte) (storage.CounterQuery, error) {
 	return decode("CounterQuery", data, asked, decodeCounterQuery)
 }
 
+// EncodeCreditAsAnswer encodes a Credit, which is a answer.
+func EncodeCreditAsAnswer(v *storage.Credit) ([]byte, error) { return encode(v, encodeCredit) }
+
+// DecodeCreditAsAnswer decodes a Credit, which is a answer.
+func DecodeCreditAsAnswer(data []byte) (storage.Credit, error) {
+	v, err := decode("Credit", data, answered, decodeCredit)
+	return v, err
+}
+
+// EncodeCreditAsRequest encodes a Credit, which is a request.
+func EncodeCreditAsRequest(v *storage.Credit) ([]byte, error) { return encode(v, encodeCredit) }
+
+// DecodeCreditAsRequest decodes a Credit, which is a request.
+func DecodeCreditAsRequest(data []byte) (storage.Credit, error) {
+	return decode("Credit", data, asked, decodeCredit)
+}
+
+// EncodeCreditPage encodes a CreditPage, which is a answer.
+func EncodeCreditPage(v *storage.CreditPage) ([]byte, error) { return encode(v, encodeCreditPage) }
+
+// DecodeCreditPage decodes a CreditPage, which is a answer.
+func DecodeCreditPage(data []byte) (storage.CreditPage, error) {
+	v, err := decode("CreditPage", data, answered, decodeCreditPage)
+	present(&v.Credits, err)
+	return v, err
+}
+
+// EncodeCreditQuery encodes a CreditQuery, which is a request.
+func EncodeCreditQuery(v *storage.CreditQuery) ([]byte, error) { return encode(v, encodeCreditQuery) }
+
+// DecodeCreditQuery decodes a CreditQuery, which is a request.
+func DecodeCreditQuery(data []byte) (storage.CreditQuery, error) {
+	return decode("CreditQuery", data, asked, decodeCreditQuery)
+}
+
 // EncodeCutoversAnswer encodes a CutoversAnswer, which is a answer.
 func EncodeCutoversAnswer(v *CutoversAnswer) ([]byte, error) { return encode(v, encodeCutoversAnswer) }
 
@@ -1107,6 +1142,7 @@ func EncodeSealAsAnswer(v *storage.Seal) ([]byte, error) { return encode(v, enco
 // DecodeSealAsAnswer decodes a Seal, which is a answer.
 func DecodeSealAsAnswer(data []byte) (storage.Seal, error) {
 	v, err := decode("Seal", data, answered, decodeSeal)
+	present(&v.Credits, err)
 	return v, err
 }
 
@@ -1116,6 +1152,28 @@ func EncodeSealAsRequest(v *storage.Seal) ([]byte, error) { return encode(v, enc
 // DecodeSealAsRequest decodes a Seal, which is a request.
 func DecodeSealAsRequest(data []byte) (storage.Seal, error) {
 	return decode("Seal", data, asked, decodeSeal)
+}
+
+// EncodeSnapshot encodes a Snapshot, which is a answer.
+func EncodeSnapshot(v *storage.Snapshot) ([]byte, error) { return encode(v, encodeSnapshot) }
+
+// DecodeSnapshot decodes a Snapshot, which is a answer.
+func DecodeSnapshot(data []byte) (storage.Snapshot, error) {
+	v, err := decode("Snapshot", data, answered, decodeSnapshot)
+	present(&v.Credited, err)
+	present(&v.Events, err)
+	present(&v.Receipts, err)
+	return v, err
+}
+
+// EncodeSnapshotQuery encodes a SnapshotQuery, which is a request.
+func EncodeSnapshotQuery(v *storage.SnapshotQuery) ([]byte, error) {
+	return encode(v, encodeSnapshotQuery)
+}
+
+// DecodeSnapshotQuery decodes a SnapshotQuery, which is a request.
+func DecodeSnapshotQuery(data []byte) (storage.SnapshotQuery, error) {
+	return decode("SnapshotQuery", data, asked, decodeSnapshotQuery)
 }
 
 // EncodeStreamQuery encodes a StreamQuery, which is a request.

@@ -108,6 +108,11 @@ const (
 	MethodMarkRestored wirev1.Method = 166
 	MethodSupersede    wirev1.Method = 167
 
+	// Of [storage.SnapshotStore].
+	MethodAddCredit wirev1.Method = 171
+	MethodCredits   wirev1.Method = 172
+	MethodSnapshot  wirev1.Method = 173
+
 	// Of [storage.SubscriptionStore].
 	MethodListSubscriptions wirev1.Method = 168
 	MethodPutSubscription   wirev1.Method = 169
@@ -178,6 +183,9 @@ var operations = map[wirev1.Method]Operation{
 	MethodListActions:         {"list_actions", "SettlementStore"},
 	MethodMarkRestored:        {"mark_restored", "SettlementStore"},
 	MethodSupersede:           {"supersede", "SettlementStore"},
+	MethodAddCredit:           {"add_credit", "SnapshotStore"},
+	MethodCredits:             {"credits", "SnapshotStore"},
+	MethodSnapshot:            {"snapshot", "SnapshotStore"},
 	MethodListSubscriptions:   {"list_subscriptions", "SubscriptionStore"},
 	MethodPutSubscription:     {"put_subscription", "SubscriptionStore"},
 	MethodSubscriptions:       {"subscriptions", "SubscriptionStore"},
@@ -242,6 +250,9 @@ func Implemented(a storage.Adapter) []int64 {
 	}
 	if _, ok := storage.As[storage.SettlementStore](a); ok {
 		list = append(list, int64(MethodEnqueue), int64(MethodListActions), int64(MethodMarkRestored), int64(MethodSupersede))
+	}
+	if _, ok := storage.As[storage.SnapshotStore](a); ok {
+		list = append(list, int64(MethodAddCredit), int64(MethodCredits), int64(MethodSnapshot))
 	}
 	if _, ok := storage.As[storage.SubscriptionStore](a); ok {
 		list = append(list, int64(MethodListSubscriptions), int64(MethodPutSubscription), int64(MethodSubscriptions))
