@@ -75,8 +75,12 @@ func TestMappingVersions(t *testing.T) {
 	}
 	relabelled := plan(map[string]string{"tokens": "v1"})
 	relabelled.Label = "2"
-	if again := f.routes(relabelled); again.Revision != first.Revision {
-		t.Error("a label alone made a new mapping")
+	noted := f.routes(relabelled)
+	if len(noted.Routes) != len(first.Routes) {
+		t.Error("a label alone made a new route")
+	}
+	if again := f.routes(relabelled); again.Revision != noted.Revision {
+		t.Error("a label is noted twice")
 	}
 	second := f.routes(plan(map[string]string{"tokens": "v2"}))
 	if retired, live := split(second, "tokens"); len(retired) != 1 || len(live) != 1 || retired[0].MappingVersion == live[0].MappingVersion {
@@ -98,8 +102,14 @@ func TestMappingVersions(t *testing.T) {
 	if _, live := split(back, "tokens"); len(live) != 1 || live[0].MappingVersion != items[0].Identity.MappingVersion {
 		t.Errorf("in force %+v, want the first mapping again", live)
 	}
-	if len(back.Mappings) != 2 {
-		t.Errorf("%d mappings, want 2", len(back.Mappings))
+	if len(back.Mappings) != 5 { // two, and what is noted of three labels
+		t.Errorf("%d mappings, want 5", len(back.Mappings))
+	}
+	late := plan(map[string]string{"tokens": "v2"})
+	late.Label = "4"
+	f.routes(late)
+	if held := f.routes(asked); len(held.Routes) != len(back.Routes)+1 {
+		t.Errorf("%d routes: a label that asked for a return once asked again", len(held.Routes))
 	}
 }
 

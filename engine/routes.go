@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,7 +66,7 @@ func (e *Engine) applyRoutes(ctx context.Context, plans []RoutePlan, keeps func(
 		if err != nil {
 			return storage.RouteSet{}, fmt.Errorf("read routes: %w", err)
 		}
-		change := storage.RouteChange{Revision: set.Revision}
+		change, labels := storage.RouteChange{Revision: set.Revision}, false
 		for _, p := range plans {
 			if err := e.exportable(p); err != nil {
 				return storage.RouteSet{}, err
@@ -81,12 +80,17 @@ func (e *Engine) applyRoutes(ctx context.Context, plans []RoutePlan, keeps func(
 			if err := p.diff(set, &change); err != nil {
 				return storage.RouteSet{}, err
 			}
+			noted, err := p.noteLabel(set, &change)
+			if err != nil {
+				return storage.RouteSet{}, err
+			}
+			labels = labels || noted
 		}
 		if err := refuseShared(set, change); err != nil {
 			return storage.RouteSet{}, err
 		}
 		e.featureChanges(set, &change)
-		if len(change.Add) == 0 && len(change.Retire) == 0 && len(change.Features) == 0 {
+		if len(change.Add) == 0 && len(change.Retire) == 0 && len(change.Features) == 0 && !labels {
 			return set, nil
 		}
 		changed, err := e.store.routes.ChangeRoutes(ctx, change)
@@ -187,8 +191,7 @@ func (p RoutePlan) mapping(feature string) (storage.Mapping, error) {
 	if err != nil {
 		return storage.Mapping{}, fmt.Errorf("mapping of %s: %w", feature, err)
 	}
-	digest := canon.Digest("fencepost-mapping-v1", string(body))
-	return storage.Mapping{Version: hex.EncodeToString(digest[:16]), Label: p.Label, Content: body}, nil
+	return storage.Mapping{Version: mappingVersion(body), Label: p.Label, Content: body}, nil
 }
 
 // refuseShared fails if, after change, two exporters report one feature to the

@@ -61,7 +61,7 @@ func (p RoutePlan) returns(set storage.RouteSet) (bool, error) {
 	if err != nil || len(force) == 0 {
 		return false, err
 	}
-	labels, back := mappingLabels(set), false
+	back := false
 	for f, w := range want {
 		if r, ok := force[f]; ok && sameRoute(w, r) {
 			continue
@@ -73,10 +73,10 @@ func (p RoutePlan) returns(set storage.RouteSet) (bool, error) {
 		}
 		back = true
 	}
-	asked := p.Label != "" && !slices.ContainsFunc(set.Routes, func(r storage.Route) bool {
-		return r.Exporter == p.Exporter && r.MappingVersion != "" && labels[r.MappingVersion] == p.Label
-	})
-	return back && !asked, nil
+	if !back || p.Label == "" {
+		return back, nil
+	}
+	return p.hadLabel(set) // a new one asks for the return
 }
 
 // held reports, and logs, that a plan is not carried out.

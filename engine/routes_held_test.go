@@ -15,8 +15,9 @@ import (
 // carried out.
 func TestOldHostStartsAgain(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	onDesk := func(d *desk) {
+	onDesks(t, func(d *desk) {
+		var out bytes.Buffer
+		d.Engine = over(d.t, d.st, known, func(c *engine.Config) { c.Logger = slog.New(slog.NewTextHandler(&out, nil)) })
 		version := func(label, event, account string) engine.RoutePlan {
 			p := plan(map[string]string{"tokens": event})
 			p.Label, p.Account = label, account
@@ -62,10 +63,29 @@ func TestOldHostStartsAgain(t *testing.T) {
 		start(next, true) // nor the account
 		start(version("4", "llm_2", "acct_1"), false)
 		start(version("1", "llm_3", "acct_1"), false) // it never was
-	}
-	onDesks(t, func(d *desk) {
-		if strings.HasSuffix(d.t.Name(), "sqlite") {
-			onDesk(d)
+		// A label that asked for a return, and one that came alone, do not ask again.
+		start(version("5", "llm", "acct_1"), false)
+		start(version("6", "llm_2", "acct_1"), false)
+		start(version("5", "llm", "acct_1"), true)
+		start(version("7", "llm_2", "acct_1"), false)
+		start(version("8", "llm", "acct_1"), false)
+		start(version("7", "llm_2", "acct_1"), true)
+		start(version("6", "llm_2", "acct_1"), true)
+		start(version("3", "llm_2", "acct_2"), true)
+		// Neither do those that it had under another name, and another exporter's
+		// labels are its own.
+		if _, err := d.RenameRoute(d.t.Context(), "stripe", "billing", anna); err != nil {
+			d.t.Fatal(err)
 		}
-	}, func(c *engine.Config) { c.Logger = slog.New(slog.NewTextHandler(&out, nil)) })
+		start(as("billing", version("7", "llm_2", "acct_1")), true)
+		start(as("stripe", version("8", "other", "acct_1")), false)
+		start(as("stripe", version("9", "other_2", "acct_1")), false)
+		start(as("stripe", version("7", "other", "acct_1")), true)
+		start(as("billing", version("9", "llm_2", "acct_1")), false)
+		// It is a server's wish, so it is none of a command.
+		if _, err := d.FirstRoutes(d.t.Context(), []engine.RoutePlan{as("billing", version("10", "llm_2", "acct_1"))}); err != nil {
+			d.t.Fatal(err)
+		}
+		start(as("billing", version("10", "llm", "acct_1")), false)
+	})
 }

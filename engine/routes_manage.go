@@ -60,11 +60,14 @@ func (e *Engine) RenameRoute(ctx context.Context, from, to string, a Act) (Route
 			return storage.RouteChange{}, &sdk.Error{Tag: sdk.TagNotFound, Field: "from", Rule: "an exporter with routes"}
 		}
 		out.Routes = had
-		var err error
+		notes, err := renamedLabels(set, from, to)
+		if err != nil {
+			return storage.RouteChange{}, err
+		}
 		if out.Tenants, err = e.copyCustomers(ctx, from, to, a.DryRun); err != nil {
 			return storage.RouteChange{}, err
 		}
-		return storage.RouteChange{Rename: &storage.RouteRename{From: from, To: to}, Action: &action}, nil
+		return storage.RouteChange{Rename: &storage.RouteRename{From: from, To: to}, Mappings: notes, Action: &action}, nil
 	})
 	if errors.Is(err, errRenamed) {
 		err = nil
