@@ -30,8 +30,13 @@ func TestPanic(t *testing.T) {
 func panicAt(t *testing.T, r *rig, label string) {
 	t.Helper()
 	r.subscribe()
-	victim := r.start(label + "=panic@n2")
-	var calls [][]event
+	// Deliverers walk before the server serves: it may end with its second pass.
+	victim := r.launch(label + "=panic@n2")
+	if !victim.serving() && victim.firings(label, "panic") == 0 {
+		t.Fatalf("the server ended before it served: %v", victim.err)
+	}
+	r.server = victim
+	calls := [][]event{events("first", 3)} // recorded at the end
 	var corrections []correction
 	for n := 0; victim.firings(label, "panic") == 0 && !victim.hasEnded(); n++ {
 		if n == 100 {

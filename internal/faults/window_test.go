@@ -110,7 +110,7 @@ func TestProvidersClockIsOff(t *testing.T) {
 		"20 hours ahead": {20 * time.Hour, -34*day + time.Hour, "accepted"},
 		"26 hours ahead": {26 * time.Hour, -34*day + time.Hour, "rejected"},
 		"20 hours late":  {-20 * time.Hour, -21 * time.Hour, "accepted"},
-		"10 minutes":     {-10 * time.Minute, 0, "rejected"},
+		"10 minutes":     {-10 * time.Minute, 0, "quarantined"},
 	} {
 		onPairs(t, subtest(name), func(t *testing.T, open opener) {
 			t.Helper()
