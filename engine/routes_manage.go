@@ -28,6 +28,8 @@ type RouteRenamed struct {
 	// Tenants have the customer that they had under the old name under the new
 	// one, too. Who had one there keeps it.
 	Tenants int
+	// Already: this very rename took place before, and nothing was done now.
+	Already bool
 	DryRun  bool
 }
 
@@ -38,8 +40,9 @@ type RouteRenamed struct {
 // changed meanwhile: they are read, completed and put. It may be repeated.
 //
 // It fails with tag not_found when no route has the old name, and with conflict,
-// code "route_exists", when one has the new name. That another host makes the same
-// rename at the same time is no error. // Q4.
+// code "route_exists", when one has the new name. That the very same rename took
+// place already, in a script's first run or by another host at the same time, is no
+// error, as long as its action is kept. // Q4.
 func (e *Engine) RenameRoute(ctx context.Context, from, to string, a Act) (RouteRenamed, error) {
 	out := RouteRenamed{DryRun: a.DryRun}
 	if err := a.Check(); err != nil {
@@ -48,16 +51,15 @@ func (e *Engine) RenameRoute(ctx context.Context, from, to string, a Act) (Route
 	if to == "" || !plainText(to, maxExporterName) || to == from {
 		return out, sdk.Invalid("to", "another name, of 1 to 63 bytes without control characters")
 	}
-	action := storage.Action{Kind: storage.ActionRoute, Actor: a.Actor, Reason: a.Reason, Detail: detail(map[string]string{"renamed": from, "to": to})}
+	action := storage.Action{Kind: storage.ActionRoute, Actor: a.Actor, Reason: a.Reason, Detail: detail(map[string]string{renamedFrom: from, renamedTo: to})}
 	err := e.changeRoutes(ctx, a.DryRun, func(set storage.RouteSet) (storage.RouteChange, error) {
 		had, has := routesOf(set, from), routesOf(set, to)
-		switch {
-		case had == 0 && has > 0 && has == out.Routes: // it had the old name a moment ago
-			return storage.RouteChange{}, errRenamed
-		case has > 0:
-			return storage.RouteChange{}, &sdk.Error{Tag: sdk.TagConflict, Code: codeRouteExists, Field: "to", Rule: "a name that no route has, nor had"}
-		case had == 0:
-			return storage.RouteChange{}, &sdk.Error{Tag: sdk.TagNotFound, Field: "from", Rule: "an exporter with routes"}
+		if had == 0 {
+			out.Routes = has
+			return storage.RouteChange{}, e.renamed(ctx, from, to, has)
+		}
+		if has > 0 {
+			return storage.RouteChange{}, routeExists()
 		}
 		out.Routes = had
 		notes, err := renamedLabels(set, from, to)
@@ -70,13 +72,11 @@ func (e *Engine) RenameRoute(ctx context.Context, from, to string, a Act) (Route
 		return storage.RouteChange{Rename: &storage.RouteRename{From: from, To: to}, Mappings: notes, Action: &action}, nil
 	})
 	if errors.Is(err, errRenamed) {
+		out.Already = true
 		err = nil
 	}
 	return out, err
 }
-
-// errRenamed ends a rename that another host made while this one was about to.
-var errRenamed = errors.New("renamed by another host")
 
 func routesOf(set storage.RouteSet, exporter string) (n int) {
 	for _, r := range set.Routes {

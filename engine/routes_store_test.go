@@ -47,8 +47,11 @@ func TestRenameRoute(t *testing.T) {
 				d.t.Errorf("%+v, %v", got, err)
 			}
 		}
-		if _, err := d.RenameRoute(ctx, "stripe", "billing", anna); !errors.Is(err, sdk.ErrConflict) {
-			d.t.Errorf("again: %v", err)
+		// A script says it again.
+		for _, act := range []engine.Act{dry, anna} {
+			if got, err := d.RenameRoute(ctx, "stripe", "billing", act); err != nil || !got.Already || got.Routes != 2 || got.Tenants != 0 {
+				d.t.Errorf("again: %+v, %v", got, err)
+			}
 		}
 		if sub, err := d.Subscription(ctx, "acme"); err != nil || sub.Customers["billing"] != "cus_1" || sub.Customers["stripe"] != "cus_1" {
 			d.t.Errorf("%+v, %v", sub, err)
@@ -152,6 +155,7 @@ func TestRetireRouteAfterAChangeOfMapping(t *testing.T) {
 type renaming struct {
 	backend
 	storage.SubscriptionStore
+	storage.SettlementStore
 	before func()
 }
 
@@ -168,12 +172,12 @@ func TestRenameRouteAtOnce(t *testing.T) {
 	t.Parallel()
 	onDesks(t, func(d *desk) {
 		d.apply(plan(map[string]string{"tokens": "llm"}))
-		racing := &renaming{backend: d.st, SubscriptionStore: d.st.(storage.SubscriptionStore), before: func() {
+		racing := &renaming{backend: d.st, SubscriptionStore: d.st.(storage.SubscriptionStore), SettlementStore: d.st.(storage.SettlementStore), before: func() {
 			if _, err := d.RenameRoute(d.t.Context(), "stripe", "billing", anna); err != nil {
 				d.t.Error(err)
 			}
 		}}
-		if got, err := over(d.t, racing, known).RenameRoute(d.t.Context(), "stripe", "billing", anna); err != nil || got.Routes != 2 {
+		if got, err := over(d.t, racing, known).RenameRoute(d.t.Context(), "stripe", "billing", anna); err != nil || got.Routes != 2 || !got.Already {
 			d.t.Errorf("%+v, %v", got, err)
 		}
 		d.log(storage.ActionRoute)
