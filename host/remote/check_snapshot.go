@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
+	"github.com/fencepost/fencepost/plugins/sdk/wire/storagev1"
 )
 
 func checkSnapshot(in *storage.SnapshotQuery, out *storage.Snapshot) error {
@@ -36,6 +37,18 @@ func checkAddCredit(in, out *storage.Credit) error {
 		foreign(out.Tenant == in.Tenant && out.Meter == in.Meter && out.ID == in.ID && out.Kind == in.Kind && out.Reason == in.Reason && out.Amount.Cmp(in.Amount) == 0),
 		holds(out.Seq > 0, "a place in the order"),
 	)
+}
+
+func checkLastSeals(in *storagev1.LastSealsRequest, out *storagev1.LastSealsAnswer) error {
+	asked := make(map[string]bool, len(in.Tenants))
+	for _, t := range in.Tenants {
+		asked[t] = true
+	}
+	return each(out.Result, func(_ int, s *storage.Seal) bool {
+		ok := asked[s.Tenant] && s.Feature == in.Feature
+		delete(asked, s.Tenant)
+		return ok
+	}, errForeign)
 }
 
 func checkCredits(in *storage.CreditQuery, out *storage.CreditPage) error {

@@ -169,6 +169,9 @@ func snapshotLies() []lie {
 		of("credits", tell(storagev1.EncodeCreditPage, storage.CreditPage{Credits: []storage.Credit{{Tenant: "u", Kind: storage.CreditGrant, Seq: 1}}, Next: 1}), func(ctx context.Context, a A) (storage.CreditPage, error) {
 			return a.Credits(ctx, storage.CreditQuery{Tenant: "t", Limit: 9})
 		}),
+		of("seals of others", tell(storagev1.EncodeLastSealsAnswer, storagev1.LastSealsAnswer{Result: []storage.Seal{{Tenant: "u", Feature: "f"}}}), func(ctx context.Context, a A) ([]storage.Seal, error) {
+			return a.LastSeals(ctx, "f", []string{"t"})
+		}),
 		of("credits again", tell(storagev1.EncodeCreditPage, storage.CreditPage{Credits: []storage.Credit{{Tenant: "t", Kind: storage.CreditGrant, Seq: 5}}, Next: 5}), func(ctx context.Context, a A) (storage.CreditPage, error) {
 			return a.Credits(ctx, storage.CreditQuery{Tenant: "t", After: 5, Limit: 9})
 		}),

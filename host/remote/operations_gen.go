@@ -32,7 +32,7 @@ var interfaces = map[string][]wirev1.Method{
 	"RetentionStore":    {storagev1.MethodPrune},
 	"RouteStore":        {storagev1.MethodChangeRoutes, storagev1.MethodRoutes},
 	"SettlementStore":   {storagev1.MethodEnqueue, storagev1.MethodListActions, storagev1.MethodMarkRestored, storagev1.MethodSupersede},
-	"SnapshotStore":     {storagev1.MethodAddCredit, storagev1.MethodCredits, storagev1.MethodSnapshot},
+	"SnapshotStore":     {storagev1.MethodAddCredit, storagev1.MethodCredits, storagev1.MethodLastSeals, storagev1.MethodSnapshot},
 	"SubscriptionStore": {storagev1.MethodListSubscriptions, storagev1.MethodPutSubscription, storagev1.MethodSubscriptions},
 }
 
@@ -384,6 +384,12 @@ func (a *Adapter) AddCredit(ctx context.Context, c storage.Credit) (storage.Cred
 // Credits implements [storage.SnapshotStore].
 func (a *Adapter) Credits(ctx context.Context, q storage.CreditQuery) (storage.CreditPage, error) {
 	return ask(ctx, a, q, exchange[storage.CreditQuery, storage.CreditPage]{storagev1.MethodCredits, storagev1.EncodeCreditQuery, storagev1.DecodeCreditPage, checkCredits})
+}
+
+// LastSeals implements [storage.SnapshotStore].
+func (a *Adapter) LastSeals(ctx context.Context, feature string, tenants []string) ([]storage.Seal, error) {
+	out, err := ask(ctx, a, storagev1.LastSealsRequest{Feature: feature, Tenants: tenants}, exchange[storagev1.LastSealsRequest, storagev1.LastSealsAnswer]{storagev1.MethodLastSeals, storagev1.EncodeLastSealsRequest, storagev1.DecodeLastSealsAnswer, checkLastSeals})
+	return out.Result, err
 }
 
 // Snapshot implements [storage.SnapshotStore].

@@ -21,6 +21,9 @@ type SnapshotStore interface {
 	// Credits returns a page of credits in the order in which they were
 	// stored.
 	Credits(ctx context.Context, q CreditQuery) (CreditPage, error)
+	// LastSeals returns the last seal of the feature of each of the named
+	// tenants that has one, in no particular order. At most 1000 tenants.
+	LastSeals(ctx context.Context, feature string, tenants []string) ([]Seal, error)
 }
 
 // SnapshotQuery is the question of an outpost. The zero ColdFloor asks for none.

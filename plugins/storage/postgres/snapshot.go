@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
@@ -13,6 +15,7 @@ import (
 const (
 	qSnapshotVersion query = "snapshot_version"
 	qSnapshot        query = "snapshot"
+	qSealsLast       query = "seals_last"
 )
 
 var _ storage.SnapshotStore = (*Adapter)(nil)
@@ -75,6 +78,27 @@ func (a *Adapter) Snapshot(ctx context.Context, q storage.SnapshotQuery) (out st
 		return storage.Snapshot{}, err
 	}
 	return out, nil
+}
+
+// LastSeals returns the last seal of each tenant that has one.
+func (a *Adapter) LastSeals(ctx context.Context, feature string, tenants []string) (all []storage.Seal, err error) {
+	const op = "load seals"
+	if len(tenants) > maxPage {
+		return nil, fmt.Errorf("%s: %w", op, sdk.Invalid("tenants", "at most 1000"))
+	}
+	err = a.run.read(ctx, op, func(ctx context.Context, t *tx) error {
+		all = []storage.Seal{}
+		return t.each(ctx, qSealsLast, func(r pgx.Rows) error {
+			s := storage.Seal{Feature: feature}
+			err := r.Scan(&s.Tenant, &s.Generation, utcInto{&s.Before}, utcInto{&s.SealedAt})
+			all = append(all, s)
+			return err
+		}, feature, tenants)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // coldRegressed is for an asker that has discarded more than the store's clock

@@ -195,6 +195,31 @@ func checkCredit(c *storage.Credit) error {
 	return nil
 }
 
+// LastSeals returns the last seal of each tenant that has one.
+func (a *Adapter) LastSeals(ctx context.Context, feature string, tenants []string) (all []storage.Seal, err error) {
+	const op = "load seals"
+	if len(tenants) > maxAskedIDs {
+		return nil, fmt.Errorf("%s: %w", op, sdk.Invalid("tenants", "at most 1000"))
+	}
+	err = a.read(ctx, op, func(c *conn) error {
+		all = []storage.Seal{}
+		for _, t := range tenants {
+			s := storage.Seal{Tenant: t, Feature: feature}
+			found, err := c.bind(qSealLast).text(t).text(feature).one(func(r *row) {
+				s.Generation, s.Before, s.SealedAt = int(r.int()), r.time(), r.time()
+			})
+			if err != nil {
+				return err
+			}
+			if found {
+				all = append(all, s)
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
 // Credits returns a page of a tenant's credits.
 func (a *Adapter) Credits(ctx context.Context, q storage.CreditQuery) (page storage.CreditPage, err error) {
 	const op = "list credits"

@@ -187,6 +187,7 @@ func describeConfiguration(c exporter.Configuration) string {
 }
 
 func configureBaseURL(t *trial) {
+	t.overHTTP()
 	for _, base := range []string{"", "https://provider.example:8443/base"} {
 		c := t.provider().Configuration
 		c.BaseURL = base

@@ -90,6 +90,7 @@ func outcomesForeign(t *trial) {
 }
 
 func outcomesUnknownRefusal(t *trial) {
+	t.overHTTP()
 	for _, status := range []int{400, 401, 402, 403, 404, 405, 408, 409, 410, 413, 418, 422, 451, 499} {
 		if slices.Contains(t.provider().Definite, status) {
 			continue
@@ -102,6 +103,7 @@ func outcomesUnknownRefusal(t *trial) {
 }
 
 func outcomesRateLimited(t *trial) {
+	t.overHTTP()
 	for value, want := range map[string]time.Duration{"7": 7 * time.Second, "0": 0, "86400": 24 * time.Hour, "": 0, "soon": 0, "-5": 0, "99999999999999999999": 0} {
 		var headers []capability.Header
 		if value != "" {
@@ -118,6 +120,7 @@ func outcomesRateLimited(t *trial) {
 }
 
 func outcomesServerError(t *trial) {
+	t.overHTTP()
 	for _, status := range []int{500, 501, 502, 503, 504, 529, 599} {
 		for _, body := range []string{"", "{}", "<html>", `{"error":{"code":"x"}}`} {
 			d := t.session().deliver(always(response(status, body)), t.items(1)...)
@@ -147,6 +150,7 @@ func outcomesNotSent(t *trial) {
 }
 
 func outcomesGarbage(t *trial) {
+	t.overHTTP()
 	wanted := open
 	if t.provider().AnyBody {
 		wanted = append([]exporter.OutcomeKind{exporter.Accepted}, open...)
@@ -223,6 +227,10 @@ func outcomesMixed(t *trial) {
 			}
 			kind = []exporter.OutcomeKind{kinds[a]}
 		case 4:
+			if !t.speaksHTTP() {
+				out, kind = unknown("io_error"), open
+				break
+			}
 			out, kind = response(429, "{}"), []exporter.OutcomeKind{exporter.RateLimited}
 		default:
 			out, kind = unknown("reset"), open

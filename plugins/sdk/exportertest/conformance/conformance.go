@@ -5,8 +5,8 @@
 // The cases see what a plugin sends to the double of the host and what it
 // answers. They do not see whether the provider counts as its documentation
 // says, nor whether its answers are what [Provider.Answer] gives: passing is
-// necessary, not sufficient. Exporters without the http capability have nothing
-// that the cases could look at.
+// necessary, not sufficient. Lines that an exporter appends to a file are looked
+// at as requests are; cases about statuses and addresses are skipped for it.
 package conformance
 
 import (

@@ -120,7 +120,7 @@ func (d *Double) Log(capability.Level, string) {
 
 // Host are the capabilities for a plugin that is linked in.
 func (d *Double) Host() capability.Host {
-	return capability.Host{HTTP: linkedHTTP{d}, Clock: d, Random: linkedRandom{d}, Log: linkedLog{d}}
+	return capability.Host{HTTP: linkedHTTP{d}, Append: linkedAppend{d}, Clock: d, Random: linkedRandom{d}, Log: linkedLog{d}}
 }
 
 type linkedHTTP struct{ double *Double }

@@ -145,6 +145,19 @@ func (t *trial) has(a Answer) {
 	}
 }
 
+// speaksHTTP reports whether the plugin sends requests; one that appends lines to
+// a file gets no statuses and no bodies.
+func (t *trial) speaksHTTP() bool {
+	return slices.Contains(t.suite.manifest.Capabilities, capability.HTTPName)
+}
+
+// overHTTP skips a case about statuses, bodies or addresses.
+func (t *trial) overHTTP() {
+	if !t.speaksHTTP() {
+		t.skipf("this exporter sends no requests")
+	}
+}
+
 // always is a script with one response to everything.
 func always(r capability.Response) script {
 	return script{answer: func(capability.Request, []exporter.Item) capability.Response { return r }}

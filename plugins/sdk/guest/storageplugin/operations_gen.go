@@ -271,6 +271,11 @@ func operation(ctx context.Context, a storage.Adapter, method wirev1.Method, req
 		return perform(a, request, storagev1.DecodeCreditQuery, storagev1.EncodeCreditPage, func(a storage.SnapshotStore, in storage.CreditQuery) (storage.CreditPage, error) {
 			return a.Credits(ctx, in)
 		})
+	case storagev1.MethodLastSeals:
+		return perform(a, request, storagev1.DecodeLastSealsRequest, storagev1.EncodeLastSealsAnswer, func(a storage.SnapshotStore, in storagev1.LastSealsRequest) (storagev1.LastSealsAnswer, error) {
+			out, err := a.LastSeals(ctx, in.Feature, in.Tenants)
+			return storagev1.LastSealsAnswer{Result: out}, err
+		})
 	case storagev1.MethodSnapshot:
 		return perform(a, request, storagev1.DecodeSnapshotQuery, storagev1.EncodeSnapshot, func(a storage.SnapshotStore, in storage.SnapshotQuery) (storage.Snapshot, error) {
 			return a.Snapshot(ctx, in)

@@ -325,6 +325,11 @@ func creditOfSeal(r *run) {
 	r.same("credits of an answer", len(again.Credits), 0)
 	r.same("sealed again", r.credited(t, "m"), []string{"m 50"})
 	r.same("used of it", r.snapshot(storage.SnapshotQuery{Tenant: t}).Sum, decimal.Decimal{})
+	last, err := r.snapshots().LastSeals(r.ctx, "tokens", []string{t, r.tenant("nobody")})
+	r.must("last seals", err)
+	if len(last) != 1 || last[0].Tenant != t || last[0].Feature != "tokens" || !last[0].Before.Equal(seal.Before) || last[0].Generation != 1 || last[0].SealedAt.IsZero() {
+		r.errorf("the last seal: %s", text(last))
+	}
 	seal.Before, seal.Credits[0].Tenant = seal.Before.Add(storage.BucketLength), r.tenant("b")
 	_, err = r.bucketStore().SealBuckets(r.ctx, seal)
 	r.tagIs("a credit of another tenant", err, sdk.TagInvalid, "")

@@ -206,6 +206,24 @@ func (s *Reference) sealCredits(seal *storage.Seal) error {
 	return nil
 }
 
+// LastSeals returns the last seal of each tenant.
+func (s *Reference) LastSeals(ctx context.Context, feature string, tenants []string) ([]storage.Seal, error) {
+	if len(tenants) > 1000 {
+		return nil, sdk.Invalid("tenants", "at most 1000")
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	all := []storage.Seal{}
+	for _, t := range tenants {
+		if seals := s.seals[[2]string{t, feature}]; len(seals) > 0 {
+			all = append(all, seals[len(seals)-1].Seal)
+		}
+	}
+	return all, nil
+}
+
 // Credits returns a page of credits.
 func (s *Reference) Credits(ctx context.Context, q storage.CreditQuery) (storage.CreditPage, error) {
 	if err := s.begin(ctx); err != nil {

@@ -61,6 +61,8 @@ var codecs = []codec{
 	codecOf("ItemDetail", "ItemDetail", storagev1.EncodeItemDetail, storagev1.DecodeItemDetail),
 	codecOf("ItemPage", "ItemPage", storagev1.EncodeItemPage, storagev1.DecodeItemPage),
 	codecOf("ItemQuery", "ItemQuery", storagev1.EncodeItemQuery, storagev1.DecodeItemQuery),
+	codecOf("LastSealsAnswer", "LastSealsAnswer", storagev1.EncodeLastSealsAnswer, storagev1.DecodeLastSealsAnswer),
+	codecOf("LastSealsRequest", "LastSealsRequest", storagev1.EncodeLastSealsRequest, storagev1.DecodeLastSealsRequest),
 	codecOf("ListCorrectionsRequest", "ListCorrectionsRequest", storagev1.EncodeListCorrectionsRequest, storagev1.DecodeListCorrectionsRequest),
 	codecOf("ListSubscriptionsAnswer", "ListSubscriptionsAnswer", storagev1.EncodeListSubscriptionsAnswer, storagev1.DecodeListSubscriptionsAnswer),
 	codecOf("ListSubscriptionsRequest", "ListSubscriptionsRequest", storagev1.EncodeListSubscriptionsRequest, storagev1.DecodeListSubscriptionsRequest),

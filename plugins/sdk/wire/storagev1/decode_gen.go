@@ -1526,6 +1526,30 @@ func decodeItemSum(r *reader, v *storage.ItemSum) {
 	}
 }
 
+func decodeLastSealsAnswer(r *reader, v *LastSealsAnswer) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			decodeList(r, &v.Result, 1000, decodeSeal)
+		default:
+			r.skip()
+		}
+	}
+}
+
+func decodeLastSealsRequest(r *reader, v *LastSealsRequest) {
+	for r.next() {
+		switch r.field {
+		case 1:
+			v.Feature = r.text()
+		case 2:
+			more(r, &v.Tenants, 1000, r.text())
+		default:
+			r.skip()
+		}
+	}
+}
+
 func decodeListCorrectionsRequest(r *reader, v *ListCorrectionsRequest) {
 	for r.next() {
 		switch r.field {

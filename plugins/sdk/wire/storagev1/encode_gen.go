@@ -707,6 +707,17 @@ func encodeItemSum(e *encoder, v *storage.ItemSum) {
 	e.decimal(106, v.DisputedValue)
 }
 
+func encodeLastSealsAnswer(e *encoder, v *LastSealsAnswer) {
+	encodeList(e, 10, v.Result, encodeSeal)
+}
+
+func encodeLastSealsRequest(e *encoder, v *LastSealsRequest) {
+	e.text(10, "feature", v.Feature)
+	for _, x := range v.Tenants {
+		e.someText(18, "tenants", x)
+	}
+}
+
 func encodeListCorrectionsRequest(e *encoder, v *ListCorrectionsRequest) {
 	encodeField(e, 10, &v.Original, encodeEventKey)
 	e.integer(16, int64(v.After))

@@ -124,6 +124,19 @@ type HostsRequest struct {
 	Age time.Duration
 }
 
+// LastSealsAnswer holds the result of storage.SnapshotStore.LastSeals.
+// Its zero value is valid to send.
+type LastSealsAnswer struct {
+	Result []storage.Seal
+}
+
+// LastSealsRequest holds the parameters of storage.SnapshotStore.LastSeals.
+// Its zero value is valid to send.
+type LastSealsRequest struct {
+	Feature string
+	Tenants []string
+}
+
 // ListCorrectionsRequest holds the parameters of storage.CorrectionLister.ListCorrections.
 // Its zero value is valid to send.
 type ListCorrectionsRequest struct {
@@ -789,6 +802,28 @@ func EncodeItemQuery(v *storage.ItemQuery) ([]byte, error) { return encode(v, en
 // DecodeItemQuery decodes a ItemQuery, which is a request.
 func DecodeItemQuery(data []byte) (storage.ItemQuery, error) {
 	return decode("ItemQuery", data, asked, decodeItemQuery)
+}
+
+// EncodeLastSealsAnswer encodes a LastSealsAnswer, which is a answer.
+func EncodeLastSealsAnswer(v *LastSealsAnswer) ([]byte, error) {
+	return encode(v, encodeLastSealsAnswer)
+}
+
+// DecodeLastSealsAnswer decodes a LastSealsAnswer, which is a answer.
+func DecodeLastSealsAnswer(data []byte) (LastSealsAnswer, error) {
+	v, err := decode("LastSealsAnswer", data, answered, decodeLastSealsAnswer)
+	present(&v.Result, err)
+	return v, err
+}
+
+// EncodeLastSealsRequest encodes a LastSealsRequest, which is a request.
+func EncodeLastSealsRequest(v *LastSealsRequest) ([]byte, error) {
+	return encode(v, encodeLastSealsRequest)
+}
+
+// DecodeLastSealsRequest decodes a LastSealsRequest, which is a request.
+func DecodeLastSealsRequest(data []byte) (LastSealsRequest, error) {
+	return decode("LastSealsRequest", data, asked, decodeLastSealsRequest)
 }
 
 // EncodeListCorrectionsRequest encodes a ListCorrectionsRequest, which is a request.

@@ -111,6 +111,7 @@ const (
 	// Of [storage.SnapshotStore].
 	MethodAddCredit wirev1.Method = 171
 	MethodCredits   wirev1.Method = 172
+	MethodLastSeals wirev1.Method = 174
 	MethodSnapshot  wirev1.Method = 173
 
 	// Of [storage.SubscriptionStore].
@@ -185,6 +186,7 @@ var operations = map[wirev1.Method]Operation{
 	MethodSupersede:           {"supersede", "SettlementStore"},
 	MethodAddCredit:           {"add_credit", "SnapshotStore"},
 	MethodCredits:             {"credits", "SnapshotStore"},
+	MethodLastSeals:           {"last_seals", "SnapshotStore"},
 	MethodSnapshot:            {"snapshot", "SnapshotStore"},
 	MethodListSubscriptions:   {"list_subscriptions", "SubscriptionStore"},
 	MethodPutSubscription:     {"put_subscription", "SubscriptionStore"},
@@ -252,7 +254,7 @@ func Implemented(a storage.Adapter) []int64 {
 		list = append(list, int64(MethodEnqueue), int64(MethodListActions), int64(MethodMarkRestored), int64(MethodSupersede))
 	}
 	if _, ok := storage.As[storage.SnapshotStore](a); ok {
-		list = append(list, int64(MethodAddCredit), int64(MethodCredits), int64(MethodSnapshot))
+		list = append(list, int64(MethodAddCredit), int64(MethodCredits), int64(MethodLastSeals), int64(MethodSnapshot))
 	}
 	if _, ok := storage.As[storage.SubscriptionStore](a); ok {
 		list = append(list, int64(MethodListSubscriptions), int64(MethodPutSubscription), int64(MethodSubscriptions))
