@@ -98,6 +98,9 @@ func (w *world) check() error {
 // follow hands the copies what was published, less what is lost on the way, and
 // compares those whose epoch and tip are Redis's (I7).
 func (w *world) follow() error {
+	if w.deaf {
+		return nil
+	}
 	w.marks++
 	mark := "end " + strconv.Itoa(w.marks)
 	if err := w.client.Publish(w.ctx, w.store.keys.shard(0), mark).Err(); err != nil {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -197,8 +198,8 @@ func decode(now time.Time, flat []string) (*State, error) {
 		return nil, errState
 	}
 	f := make(map[string]string, len(flat)/2)
-	for i := 0; i < len(flat); i += 2 {
-		f[flat[i]] = flat[i+1]
+	for pair := range slices.Chunk(flat, 2) {
+		f[pair[0]] = pair[1]
 	}
 	if len(f) == 0 {
 		return st, nil
