@@ -64,6 +64,8 @@ type incarnations struct {
 	// reason is why nothing may be sent; empty: it may. It is ReasonUnreached
 	// until the store was seen.
 	reason string
+	// short: a restore was settled for less than this host remembers.
+	short bool
 	// first is when the store's clock first told the time to this host, and
 	// changed when this host first saw that it is another one.
 	first   time.Time
@@ -81,6 +83,9 @@ func (i *incarnations) blocked() (reason, hint string) {
 	switch i.reason {
 	case ReasonRestorePending:
 		hint = "the store is behind what a host has seen of it: it was restored from a backup or lost its last writes. Nothing is sent until fencepost recover restore"
+		if i.short {
+			hint += " is said with the state_dir of this host, " + i.dir + ": it was settled with that of one that remembers less"
+		}
 	case ReasonNoMemory:
 		hint = "state_dir holds nothing about this store, which has been delivered from before. Nothing is sent until another host that lives knows it, or fencepost recover adopt"
 	case ReasonFailoverPending:
@@ -132,6 +137,7 @@ func (i *incarnations) see(s sighting) error {
 	}
 	switch i.reason {
 	case "":
+		i.short = false
 		if was != "" {
 			i.log.Info("delivery may go on", "claims", s.in.Claims)
 		}
@@ -226,6 +232,11 @@ func (i *incarnations) fallBehind(s sighting) error {
 		m.Claims = max(m.Claims, s.in.Claims) + behindBy
 	}
 	// A restore that was settled for less than what this host knows is none.
+	if i.memory != nil && i.memory.Behind && s.in.Restores > i.memory.Restores && !i.short {
+		i.short = true
+		i.log.Error("the restore was settled with the state_dir of a host that remembers less: fencepost recover restore has to be said with this one's",
+			"state_dir", i.dir, "claims", s.in.Claims, "remembered", i.memory.Claims)
+	}
 	m.Behind, m.Restores = true, s.in.Restores
 	for _, h := range s.others {
 		m.Claims = max(m.Claims, h.Claims)

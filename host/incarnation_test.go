@@ -85,11 +85,17 @@ func TestRestoreIsNoticed(t *testing.T) {
 			t.Errorf("since %s", since)
 		}
 		store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores = 12, 1 })
-		p.wants(t, ReasonRestorePending) // settled for less than was seen
+		p.wants(t, ReasonRestorePending) // settled for less than was seen, with the folder of another host
+		if _, hint := p.known.blocked(); !strings.Contains(hint, "recover restore is said with the state_dir of this host, "+p.known.dir) {
+			t.Errorf("says %q", hint)
+		}
 		store.set(func(f *fakeHosts) { f.in.Claims = 200 + behindBy })
 		p.wants(t, ReasonRestorePending)
 		store.set(func(f *fakeHosts) { f.in.Restores = 2 })
 		p.wants(t, "")
+		if _, hint := p.known.blocked(); hint != "" {
+			t.Errorf("says %q", hint)
+		}
 		if err := store.claim(p); err != nil {
 			t.Error(err)
 		}
