@@ -2,7 +2,6 @@ package host_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -17,31 +16,40 @@ import (
 	"github.com/fencepost/fencepost/host/carrier/wasm"
 	"github.com/fencepost/fencepost/host/carrier/worker"
 	"github.com/fencepost/fencepost/plugins/exporters/stripe"
-	"github.com/fencepost/fencepost/plugins/exporters/stripe/stripetest"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
-	"github.com/fencepost/fencepost/plugins/sdk/exportertest"
-	"github.com/fencepost/fencepost/plugins/sdk/exportertest/conformance"
 	"github.com/fencepost/fencepost/plugins/sdk/guest"
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
-// opener opens the Stripe exporter on one carrier with one instance.
+// opener opens an exporter on one carrier with one instance.
 type opener func(tb testing.TB, acts carrier.Host, setup []carrier.SetupCall) (carrier.Caller, error)
 
-var stripeGrants = []capability.Name{capability.HTTPName}
+// subject is an exporter that the carriers are to carry: one source, as what is
+// linked in, as a module and as a program.
+type subject struct {
+	name    string
+	build   exporter.New
+	grants  []capability.Name
+	module  func(tb testing.TB) []byte
+	program func() ([]byte, error)
+}
 
-func openers() map[string]opener {
+var stripeSubject = subject{
+	name: "stripe", build: stripe.New, grants: []capability.Name{capability.HTTPName}, module: stripeModule, program: nativeStripe,
+}
+
+func (s subject) openers() map[string]opener {
 	return map[string]opener{
 		"linked": func(_ testing.TB, acts carrier.Host, setup []carrier.SetupCall) (carrier.Caller, error) {
 			return linked.Open(linked.Config{
-				Name: "stripe", New: func(h capability.Host) linked.Callee { return guest.NewDispatcher(stripe.New, h) },
-				Granted: stripeGrants, Host: acts, Setup: setup, MaxInstances: 1,
+				Name: s.name, New: func(h capability.Host) linked.Callee { return guest.NewDispatcher(s.build, h) },
+				Granted: s.grants, Host: acts, Setup: setup, MaxInstances: 1,
 			})
 		},
 		"inproc": func(tb testing.TB, acts carrier.Host, setup []carrier.SetupCall) (carrier.Caller, error) {
 			return wasm.Open(context.Background(), wasm.Config{
-				Name: "stripe", Module: stripeModule(tb), Declared: stripeGrants, Granted: stripeGrants, Host: acts, Setup: setup,
+				Name: s.name, Module: s.module(tb), Declared: s.grants, Granted: s.grants, Host: acts, Setup: setup,
 				InertFiles: true, CacheDir: filepath.Join(stateDir, "cache"), Limits: wasm.Limits{MaxInstances: 1},
 			})
 		},
@@ -52,56 +60,24 @@ func openers() map[string]opener {
 			}
 			tb.Cleanup(func() { _ = image.Close() })
 			return worker.Open(worker.Config{
-				Name: "stripe", Image: image, Args: []string{workerArg}, Module: stripeModule(tb), Declared: stripeGrants, Granted: stripeGrants,
+				Name: s.name, Image: image, Args: []string{workerArg}, Module: s.module(tb), Declared: s.grants, Granted: s.grants,
 				Host: acts, Setup: setup, InertFiles: true, CacheDir: filepath.Join(stateDir, "cache"), Limits: wasm.Limits{MaxInstances: 1}, Memory: -1,
 			})
 		},
 		"process": func(tb testing.TB, acts carrier.Host, setup []carrier.SetupCall) (carrier.Caller, error) {
-			native, err := nativeStripe()
+			native, err := s.program()
 			if err != nil {
 				return nil, err
 			}
-			image, err := process.NewImage("stripe", native)
+			image, err := process.NewImage(s.name, native)
 			if err != nil {
 				return nil, err
 			}
 			tb.Cleanup(func() { _ = image.Close() })
 			return process.Open(process.Config{
-				Name: "stripe", Image: image, Granted: stripeGrants, Host: acts, Setup: setup, Limits: process.Limits{MaxInstances: 1},
+				Name: s.name, Image: image, Granted: s.grants, Host: acts, Setup: setup, Limits: process.Limits{MaxInstances: 1},
 			})
 		},
-	}
-}
-
-// Issue 5, point 1: each carrier passes the same suite of exporters.
-func TestCarriersConform(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds a program")
-	}
-	for name, open := range openers() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			exportertest.Run(t, exportertest.Carrier{
-				Open: func(_ context.Context, double *conformance.Double, setup []conformance.SetupCall) (conformance.Caller, error) {
-					var calls []carrier.SetupCall
-					for _, c := range setup {
-						calls = append(calls, carrier.SetupCall{Method: c.Method, Request: c.Request})
-					}
-					c, err := open(t, carrier.Host{HTTPSend: double.Send, Now: double.Now, Random: double}, calls)
-					if err == nil { // it runs before the suite measures deadlines
-						_, _ = c.Call(context.Background(), uint32(wirev1.MethodDescribe), nil)
-					}
-					return c, err
-				},
-				Payload: func(err error) ([]byte, bool) {
-					if e, ok := errors.AsType[*carrier.PluginError](err); ok {
-						return e.Payload, true
-					}
-					return nil, false
-				},
-			}, stripetest.Provider())
-		})
 	}
 }
 
@@ -155,7 +131,7 @@ func BenchmarkCarriers(b *testing.B) {
 		Request: wirev1.EncodeConfiguration(exporter.Configuration{Name: "stripe", Account: "acct_1", Mode: "test"}),
 	}}
 	for _, name := range []string{"linked", "inproc", "worker", "process"} {
-		open := openers()[name]
+		open := stripeSubject.openers()[name]
 		run := func(n int, method wirev1.Method, request []byte) (best, opened, used time.Duration) {
 			before := cpu()
 			start := time.Now()

@@ -19,6 +19,12 @@ case $built in
 esac
 PG_OPTIONS='-c fsync=off -c full_page_writes=off' # what these servers hold need not last
 start_services
-go test -timeout 20m -run "$plugin_suites" ./host ./host/remote ./host/carrier/wasm
+# The table of exporters and carriers, also after a failure.
+export FENCEPOST_TEST_MATRIX=$PWD/bin/plugin-matrix.txt
+rm -f "$FENCEPOST_TEST_MATRIX"
+failed=0
+go test -timeout 20m -run "$plugin_suites" ./host ./host/remote ./host/carrier/wasm || failed=$?
+[[ ! -f $FENCEPOST_TEST_MATRIX ]] || cat "$FENCEPOST_TEST_MATRIX"
+((failed == 0)) || exit "$failed"
 # The tutorial in the languages whose compilers were installed above.
 FENCEPOST_TEST_TUTORIAL=1 go test -timeout 20m -run '^TestTutorialInMoreLanguages$' ./cmd/fencepost

@@ -29,6 +29,8 @@ type Carrier struct {
 	Open    func(ctx context.Context, double *conformance.Double, setup []conformance.SetupCall) (conformance.Caller, error)
 	Payload func(error) ([]byte, bool)
 	Memory  func(conformance.Caller) uint64
+	// Observe hears the result of every case that ran. Nil: nobody does.
+	Observe func(conformance.Result)
 }
 
 // Linked calls an exporter of this program through the dispatcher that every
@@ -87,6 +89,9 @@ func Run(t *testing.T, carrier Carrier, provider conformance.Provider) {
 	for _, c := range conformance.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			r := s.Run(t.Context(), c)
+			if carrier.Observe != nil {
+				carrier.Observe(r)
+			}
 			switch r.Status {
 			case conformance.Failed:
 				t.Errorf("%s", strings.Join(r.Messages, "\n"))

@@ -107,6 +107,7 @@ func manifestStable(t *trial) {
 // manifestAnswers compares what the exporter will say of an answer with what
 // the host will read from it: a claim without that evidence is not believed.
 func manifestAnswers(t *trial) {
+	t.overHTTP()
 	m := t.suite.manifest
 	items := t.items(1)
 	d := t.session().deliver(t.says(Accept), items...)
