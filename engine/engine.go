@@ -45,6 +45,9 @@ type Config struct {
 	// calls into batches. Zero: 1. Negative: every call has a transaction of
 	// its own.
 	Coalesce int
+	// CreditMeters are what tenants have a balance of. Empty: each feature with
+	// buckets is one, without renewal.
+	CreditMeters []CreditMeter
 	// Buffer says how usage that [Engine.Track] counts is kept and written.
 	Buffer Buffer
 	// Recovery bounds what people may do with outbox items.
@@ -80,6 +83,7 @@ type Engine struct {
 	cutovers cutovers
 	cuts     bool // a feature has a cutover
 	flusher  flusher
+	reducers reducers
 }
 
 // stores are the capabilities that recording needs.
@@ -103,10 +107,11 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, store: st, subjects: newSubjects(st), calls: calls{limit: cfg.RecordConcurrency}}
-	if cfg.Coalesce > 0 {
-		e.gather = newCoalescer(e.recordGathered, cfg.Coalesce, meter.MaxBatchEvents, cfg.RecordTimeout)
+	reducers, err := newReducers(cfg)
+	if err != nil {
+		return nil, err
 	}
+	e := &Engine{cfg: cfg, store: st, subjects: newSubjects(st), calls: calls{limit: cfg.RecordConcurrency}, reducers: reducers}
 	if _, err := need[storage.CounterStore](cfg.Store, storage.Counters); err == nil {
 		e.report, _ = need[storage.ReportStore](cfg.Store, storage.Outbox)
 	}
@@ -115,6 +120,9 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if e.cuts && e.report == nil {
 		return nil, needsReports(cfg.Store)
+	}
+	if cfg.Coalesce > 0 { // last: what it starts ends with Close
+		e.gather = newCoalescer(e.recordGathered, cfg.Coalesce, meter.MaxBatchEvents, cfg.RecordTimeout)
 	}
 	e.startCounting()
 	return e, nil
