@@ -131,6 +131,30 @@ func TestLinkedExporters(t *testing.T) {
 	}
 }
 
+// A host that only records, without secrets, refuses single events for an exporter
+// of windows just as one that delivers does: its routes would be in force for all.
+func TestRecordingAloneRefusesEventsForWindows(t *testing.T) {
+	t.Parallel()
+	market := config.Exporter{
+		Name: "aws", Plugin: "builtin:aws-marketplace", Mode: "test", Settings: map[string]any{"product_code": "p", "region": "us-east-1"},
+		Mapping: config.Mapping{Version: 1, Features: map[string]map[string]string{"calls": {"dimension": "calls"}}},
+	}
+	for source, want := range map[string]string{"buffered": "", "events": "windows_only"} {
+		cfg := linkedConfig(newStore(t), config.Config{
+			Exporters: []config.Exporter{market}, Features: map[string]config.Feature{"calls": {Source: source}},
+		})
+		cfg.WithoutDelivery = true
+		h, err := host.Open(t.Context(), cfg)
+		if err == nil {
+			err = h.Close(context.Background())
+		}
+		var refused *sdk.Error
+		if got := errors.As(err, &refused); got != (want != "") || got && refused.Code != want {
+			t.Errorf("source: %s: %v, want code %q", source, err, want)
+		}
+	}
+}
+
 // What an operator gets wrong is refused when the host opens, naming the key.
 func TestLinkedExportersRefuse(t *testing.T) {
 	t.Parallel()
