@@ -74,7 +74,7 @@ for r=1,count do
     if #p.put>0 then redis.call('HSET',p.window,unpack(p.put)) redis.call('PEXPIRE',p.window,DAY) end
     if p.close then redis.call('DEL',p.questions) redis.call('HDEL',p.key,'kx') end
     redis.call('PEXPIRE',p.key,DAY)
-    news[#news+1]=pack({'A',p.key,p.ep,p.next,p.tp,nonce,pack(p.changed)})
+    news[#news+1]=record('A',p.key,p.ep,p.next,p.tp,nonce,pack(p.changed))
   end
 end
 if #news==0 then return {'noop'} end

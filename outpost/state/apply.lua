@@ -75,6 +75,6 @@ for i=1,credits do redis.call('HSET',key,'cr:'..names[i],ARGV[12+2*i]) end
 redis.call('HSET',key,'cu',cu,'sv',version,'sn',ARGV[7],'ss',ARGV[8],'sl',ARGV[9],'sh',ARGV[10],'ws',ARGV[11],'cl',pack(names),
   'np',i2s(tonumber(st[5] or '0')-settled+back),'bi',table.concat(keep,','),'oi',table.concat(over,','),'sa',i2s(now),'rv',next,'tp',nonce)
 redis.call('PEXPIRE',key,DAY)
-local record=pack({'S',key,st[1],next,st[8] or '',nonce})
-redis.call('PUBLISH',ARGV[1],pack({record}))
-return {'ok',record,i2s(settled),i2s(back),st[9] or '0',st[10] or '0',st[11] or '',st[12] or '',st[3] or ''}
+local change=record('S',key,st[1],next,st[8] or '',nonce)
+redis.call('PUBLISH',ARGV[1],pack({change}))
+return {'ok',change,i2s(settled),i2s(back),st[9] or '0',st[10] or '0',st[11] or '',st[12] or '',st[3] or ''}

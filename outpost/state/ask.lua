@@ -21,7 +21,7 @@ if not ep then
   ep,created=nonce,'1'
   redis.call('HSET',key,'ep',ep,'df',df,'rv','1','tp',nonce,'np','0')
   redis.call('PEXPIRE',key,DAY)
-  redis.call('PUBLISH',ARGV[1],pack({pack({'N',key,ep,'1','',nonce})}))
+  redis.call('PUBLISH',ARGV[1],pack({record('N',key,ep,'1','',nonce)}))
 end
 for i=1,#dead do redis.call('HDEL',KEYS[3],dead[i]) end
 if live==0 then redis.call('DEL',KEYS[2]) end -- no open question needs the old window

@@ -22,7 +22,7 @@ for r=1,#KEYS do
     redis.call('HSET',key,'np',i2s(tonumber(st[4])-#gone),'rv',next,'tp',nonce)
     redis.call('HDEL',key,unpack(gone))
     redis.call('PEXPIRE',key,DAY)
-    news[#news+1]=pack({'C',key,st[1],next,st[3],nonce,pack(ids)})
+    news[#news+1]=record('C',key,st[1],next,st[3],nonce,pack(ids))
   end
 end
 if #news==0 then return {'noop'} end

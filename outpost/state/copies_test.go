@@ -104,14 +104,14 @@ func TestParseMessages(t *testing.T) {
 		return out.String()
 	}
 	for _, payload := range []string{
-		"", "x", "5:abc", "-1:", "01:a", "1:", record("T"), record(record("T", "k", "e", "1", "p", "t")),
-		record(record("S", "k", "e", "x", "p", "t")), record(record("A", "k", "e", "1", "p", "t")), record(record("C", "k", "e", "1", "p", "t", "9:")),
+		"", "x", "5:abc", "-1:", "01:a", "1:", record("T"), record(record("T", "k", "1|e|p|t")), record(record("S", "k", "1|e|p")),
+		record(record("S", "k", "x|e|p|t")), record(record("A", "k", "1|e|p|t")), record(record("C", "k", "1|e|p|t", "9:")),
 	} {
 		if m, err := ParseMessages(payload); err == nil {
 			t.Errorf("%q is %v", payload, m)
 		}
 	}
-	messages, err := ParseMessages(record(record("Z", "k", "e", "2", "p", "t", "and more")))
+	messages, err := ParseMessages(record(record("Z", "k", "2|e|p|t", "and more")))
 	if err != nil || len(messages) != 1 {
 		t.Fatal(messages, err)
 	}
@@ -120,11 +120,11 @@ func TestParseMessages(t *testing.T) {
 		t.Error("a message of a later release was applied")
 	}
 	for _, fields := range [][]string{
-		{"T", "k", "e", "2", "p", "t", "b", "i", "1", "1", "p", "", "", "", "", ""},
-		{"T", "k", "e", "2", "p", "t", "300000000", "i", "x", "1", "p", "", "", "", "", ""},
-		{"T", "k", "e", "2", "p", "t", "300000000", "i", "1", "1", "p", "1", "x", "", "", ""},
-		{"T", "k", "e", "2", "p", "t", "300000000", "i", "1", "1", "o", "", "", "", "", "1|2"},
-		{"A", "k", "e", "2", "p", "t", "1:h"},
+		{"T", "k", "2|e|p|t", "i", "b|1|1|p||||", ""},
+		{"T", "k", "2|e|p|t", "i", "300000000|x|1|p||||", ""},
+		{"T", "k", "2|e|p|t", "i", "300000000|1|1|p|1|x||", ""},
+		{"T", "k", "2|e|p|t", "i", "300000000|1|1|o||||", "1|2"},
+		{"A", "k", "2|e|p|t", "1:h"},
 	} {
 		messages, err := ParseMessages(record(record(fields...)))
 		if err != nil {
@@ -138,8 +138,8 @@ func TestParseMessages(t *testing.T) {
 
 // FuzzParseMessages: whatever arrives on a channel, no panic.
 func FuzzParseMessages(f *testing.F) {
-	f.Add("20:1:S1:k1:e1:11:p1:t")
-	f.Add("66:1:T1:k1:e1:21:p1:t9:3000000001:i1:11:11:p1:11:11:11:10:")
+	f.Add("15:1:S1:k7:1|e|p|t")
+	f.Add("53:1:T1:k7:2|e|p|t1:i25:300000000|1|1|p|1|1|1|1|0:")
 	f.Fuzz(func(t *testing.T, payload string) {
 		messages, err := ParseMessages(payload)
 		if err != nil {

@@ -21,6 +21,6 @@ if #gone==0 then return {'ok',page[1],'0',''} end
 local next=i2s(tonumber(st[2])+1)
 redis.call('HSET',key,'np',i2s(tonumber(st[4])-#gone),'rv',next,'tp',nonce)
 for i=1,#gone,1000 do redis.call('HDEL',key,unpack(gone,i,math.min(#gone,i+999))) end
-local record=pack({'C',key,st[1],next,st[3],nonce,pack(ids)})
-redis.call('PUBLISH',ARGV[1],pack({record}))
-return {'ok',page[1],i2s(#gone),record}
+local change=record('C',key,st[1],next,st[3],nonce,pack(ids))
+redis.call('PUBLISH',ARGV[1],pack({change}))
+return {'ok',page[1],i2s(#gone),change}

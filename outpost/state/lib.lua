@@ -1,7 +1,7 @@
 -- Outpost, layout v1, scripts 1. This part stands before every script.
 -- A value is a whole number of 10^-12 as text, "-?(0|[1-9][0-9]*)": a Lua number
 -- is a double and would round it. Times and buckets are below 2^53.
-local WIDTH,HOUR,DAY=300000000,3600000,86400000
+local WIDTH,HOUR,DAY,SAFE=300000000,3600000,86400000,4503599627370496
 local function mag(s) if string.sub(s,1,1)=='-' then return true,string.sub(s,2) end return false,s end
 local function mcmp(a,b) if #a~=#b then return (#a<#b) and -1 or 1 end if a==b then return 0 end return (a<b) and -1 or 1 end
 local function trim(parts)
@@ -36,8 +36,19 @@ local function msub(a,b) -- a>=b
 end
 local function i2s(n) return string.format('%.0f',n) end
 local function dadd(a,b)
-  if #a<=15 and #b<=15 then return i2s(tonumber(a)+tonumber(b)+0) end
+  if #a<=17 and #b<=17 then -- in doubles, where they and their sum are exact
+    local x,y=tonumber(a),tonumber(b)
+    if x<SAFE and x>-SAFE and y<SAFE and y>-SAFE then return i2s(x+y+0) end
+  end
   local an,am=mag(a) local bn,bm=mag(b)
+  if an==bn and #am<=28 and #bm<=28 then -- two groups, without a loop
+    local hi=(tonumber(string.sub(am,1,-15)) or 0)+(tonumber(string.sub(bm,1,-15)) or 0)
+    local lo=tonumber(string.sub(am,-14))+tonumber(string.sub(bm,-14))
+    if lo>=1e14 then hi=hi+1 lo=lo-1e14 end
+    local r=(hi==0) and i2s(lo) or string.format('%.0f%014.0f',hi,lo)
+    if an and r~='0' then r='-'..r end
+    return r
+  end
   if an==bn then local r=madd(am,bm) if an and r~='0' then r='-'..r end return r end
   local c=mcmp(am,bm)
   if c==0 then return '0' end
@@ -47,6 +58,10 @@ local function dadd(a,b)
   return r
 end
 local function dcmp(a,b)
+  if #a<=15 and #b<=15 then
+    local x,y=tonumber(a),tonumber(b)
+    return (x<y) and -1 or ((x>y) and 1 or 0)
+  end
   local an,am=mag(a) local bn,bm=mag(b)
   if an~=bn then return an and -1 or 1 end
   local c=mcmp(am,bm)
@@ -57,8 +72,9 @@ local function dmax(a,b) if (not a) or a=='' then return b end if b=='' then ret
 -- What comes in is checked before the first write: a script that fails later
 -- leaves what it wrote.
 local function canonical(s,digits)
-  local m=string.match(s,'^%-?(%d+)$')
-  return m and #m<=digits and (s=='0' or string.sub(m,1,1)~='0')
+  if s=='0' then return true end
+  local from,to=string.find(s,'^%-?[1-9]%d*$')
+  return from and (string.byte(s)==45 and to-1 or to)<=digits
 end
 local function natural(s) return string.find(s,'^%d+$') and #s<=16 and canonical(s,16) and tonumber(s)<9007199254740992 end
 local function instant(s) return natural(s) and tonumber(s)%WIDTH==0 end
@@ -75,8 +91,12 @@ local function clock(arg)
 end
 -- Length-prefixed fields: ids may hold any byte.
 local function pack(t)
-  local out={}
-  for i=1,#t do out[i]=#t[i]..':'..t[i] end
+  local out,n={},0
+  for i=1,#t do
+    local f=t[i]
+    out[n+1]=#f out[n+2]=':' out[n+3]=f
+    n=n+3
+  end
   return table.concat(out)
 end
 local function fields(s)
@@ -89,6 +109,8 @@ local function fields(s)
   end
   return t
 end
+-- A change: kind, key, and what makes the chain. No mark holds a '|'.
+local function record(kind,key,ep,rv,prev,tip,...) return pack({kind,key,rv..'|'..ep..'|'..prev..'|'..tip,...}) end
 local function numbers(s) local t={} for b in string.gmatch(s or '','%d+') do t[#t+1]=b end return t end
 local function byvalue(a,b) return tonumber(a)<tonumber(b) end
 local function entry(e) return string.match(e,'^(%d+)|(-?%d+)|(%d+)|([pa])$') end

@@ -58,24 +58,32 @@ func ParseMessages(payload string) ([]Message, error) {
 
 func parseMessage(record string) (Message, error) {
 	f, err := unpack(record)
-	if err != nil || len(f) < 6 {
+	if err != nil || len(f) < 3 {
 		return Message{}, errMessage
 	}
-	m := Message{Kind: MessageKind(f[0]), Key: f[1], Epoch: f[2], Previous: f[4], Tip: f[5]}
-	if m.Revision, err = strconv.ParseInt(f[3], 10, 64); err != nil {
+	link := strings.Split(f[2], "|")
+	if len(link) != 4 {
+		return Message{}, errMessage
+	}
+	m := Message{Kind: MessageKind(f[0]), Key: f[1], Epoch: link[1], Previous: link[2], Tip: link[3]}
+	if m.Revision, err = strconv.ParseInt(link[0], 10, 64); err != nil {
 		return Message{}, errMessage
 	}
 	switch m.Kind {
 	case KindTrack:
-		if len(f) < 16 {
+		if len(f) < 6 {
 			return Message{}, errMessage
 		}
-		m.fields = f[6:16]
+		body := strings.Split(f[4], "|")
+		if len(body) != 8 {
+			return Message{}, errMessage
+		}
+		m.fields = append(body, f[3], f[5])
 	case KindAcknowledge, KindConfirm:
-		if len(f) < 7 {
+		if len(f) < 4 {
 			return Message{}, errMessage
 		}
-		if m.ids, err = unpack(f[6]); err != nil {
+		if m.ids, err = unpack(f[3]); err != nil {
 			return Message{}, errMessage
 		}
 	case KindNone:
@@ -157,25 +165,25 @@ func (st *State) follow(m Message) Effect {
 	return Applied
 }
 
-// track takes the fields bucket, id, value, tracked, p or o, the bucket's new
-// count, sum, min and max (empty when cold) and the spilled aggregate.
+// track takes the fields bucket, value, tracked, p or o, the bucket's new count,
+// sum, min and max (empty when cold), the id and the spilled aggregate.
 func (st *State) track(f []string) bool {
 	bucket, err := strconv.ParseInt(f[0], 10, 64)
 	if err != nil {
 		return false
 	}
 	var hot Aggregate
-	if f[5] != "" {
-		if hot, err = aggregate(f[5:9]); err != nil {
+	if f[4] != "" {
+		if hot, err = aggregate(f[4:8]); err != nil {
 			return false
 		}
 	}
-	if f[4] == "p" {
-		p, err := parsePending(f[0] + "|" + f[2] + "|" + f[3] + "|p")
+	if f[3] == "p" {
+		p, err := parsePending(strings.Join(f[:4], "|"))
 		if err != nil {
 			return false
 		}
-		st.remember(f[1], p)
+		st.remember(f[8], p)
 	} else {
 		o, err := parseSpill(f[9])
 		if err != nil {
@@ -183,7 +191,7 @@ func (st *State) track(f []string) bool {
 		}
 		st.spilled[bucket] = o
 	}
-	if f[5] != "" {
+	if f[4] != "" {
 		st.hot[bucket] = hot
 	}
 	return true

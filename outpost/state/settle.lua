@@ -21,6 +21,6 @@ local next=i2s(tonumber(st[2])+1)
 redis.call('HSET',key,'np',i2s(tonumber(st[4])-#gone),'rv',next,'tp',nonce)
 redis.call('HDEL',key,unpack(gone))
 redis.call('PEXPIRE',key,DAY)
-local record=pack({'C',key,st[1],next,st[3],nonce,pack(ids)})
-redis.call('PUBLISH',ARGV[1],pack({record}))
-return {'ok',record}
+local change=record('C',key,st[1],next,st[3],nonce,pack(ids))
+redis.call('PUBLISH',ARGV[1],pack({change}))
+return {'ok',change}

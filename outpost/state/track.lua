@@ -30,7 +30,7 @@ end
 
 local function plan(r)
   local key,df,v=KEYS[2*r-1],ARGV[7+2*r],ARGV[8+2*r]
-  local h=redis.call('HMGET',key,'ep','df','cu','np','p:'..id,'n:'..b,'s:'..b,'l:'..b,'h:'..b,'rv','tp','bi','o:'..b,'oi')
+  local h=redis.call('HMGET',key,'ep','df','cu','np','p:'..id,'n:'..b,'s:'..b,'l:'..b,'h:'..b,'rv','tp')
   if h[1] and h[2]~=df then return nil,{'definition',tostring(r-1)} end
   local p={key=key,dedupe=KEYS[2*r],set={},del={},old=h[1],ep=h[1] or nonce,rv=h[10] or '0',tp=h[11] or ''}
   if h[5] then
@@ -43,7 +43,8 @@ local function plan(r)
   p.marked=(d[2]==1)
   if d[1]==1 and p.marked then p.status='duplicate' return p end
   p.status='new'
-  local function put(f,x) p.set[#p.set+1]=f p.set[#p.set+1]=x end
+  local set,size=p.set,0
+  local function put(f,x) set[size+1]=f set[size+2]=x size=size+2 end
   if not h[1] then put('ep',p.ep) put('df',df) end
   local hot=(not h[3]) or tonumber(b)>=tonumber(h[3])
   local n,s,l,m,o='','','','',''
@@ -51,11 +52,12 @@ local function plan(r)
   if pending>=cap then
     p.status='spilled'
     local on,os,ol,oh='0','0','',''
-    if h[13] then on,os,ol,oh=spilled(h[13]) end
+    local old=redis.call('HMGET',key,'o:'..b,'oi')
+    if old[1] then on,os,ol,oh=spilled(old[1]) end
     if tonumber(on)>=maxo then return nil,{'overflow',tostring(r-1)} end
     o=i2s(tonumber(on)+1)..'|'..dadd(os,v)..'|'..dmin(ol,v)..'|'..dmax(oh,v)..'|'..i2s(now)
-    local list=numbers(h[14])
-    if not h[13] then
+    local list=numbers(old[2])
+    if not old[1] then
       list[#list+1]=b
       if #list>maxb then
         -- Into the older one, which counts no later than the newer one.
@@ -84,7 +86,7 @@ local function plan(r)
     p.hot={n,s,l,m}
     p.at=b
     if not h[6] then
-      local list=numbers(h[12])
+      local list=numbers(redis.call('HGET',key,'bi') or '')
       list[#list+1]=b
       if #list>maxb then
         local mine=p.hot
@@ -100,8 +102,11 @@ local function plan(r)
   end
   p.next=i2s(tonumber(p.rv)+1)
   put('rv',p.next) put('tp',nonce)
-  if p.reload then p.record=pack({'R',key,p.ep,p.next,p.tp,nonce})
-  else p.record=pack({'T',key,p.ep,p.next,p.tp,nonce,b,id,v,i2s(now),(p.status=='new') and 'p' or 'o',n,s,l,m,o}) end
+  if p.reload then p.record=record('R',key,p.ep,p.next,p.tp,nonce)
+  else
+    local body=b..'|'..v..'|'..i2s(now)..'|'..((p.status=='new') and 'p' or 'o')..'|'..n..'|'..s..'|'..l..'|'..m
+    p.record=record('T',key,p.ep,p.next,p.tp,nonce,id,body,o)
+  end
   return p
 end
 
@@ -115,7 +120,7 @@ local reply,news={'ok'},{}
 for r=1,count do
   local p=plans[r]
   if p.status=='duplicate' then
-    p.record=pack({'D',p.key,p.ep,p.rv,p.tp,p.tp})
+    p.record=record('D',p.key,p.ep,p.rv,p.tp,p.tp)
   else
     redis.call('HSET',p.key,unpack(p.set))
     if #p.del>0 then redis.call('HDEL',p.key,unpack(p.del)) end
