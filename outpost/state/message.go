@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -78,7 +79,7 @@ func parseMessage(record string) (Message, error) {
 		if len(body) != 8 {
 			return Message{}, errMessage
 		}
-		m.fields = append(body, f[3], f[5])
+		m.fields = slices.Concat(body, []string{f[3], f[5]})
 	case KindAcknowledge, KindConfirm:
 		if len(f) < 4 {
 			return Message{}, errMessage
