@@ -67,7 +67,7 @@ func (e *Engine) wholeBuckets(ctx context.Context, feature string) (featureBucke
 	if err == nil && !b.complete {
 		err = &sdk.Error{
 			Tag: sdk.TagUnsupported, Code: "buckets_incomplete", Field: "feature",
-			Rule: "buckets that hold everything that was recorded of feature " + feature, Hint: "fencepost replay builds them",
+			Rule: "buckets that hold everything that was recorded of feature " + feature, Hint: "a server builds them at its start; so does fencepost replay start",
 		}
 	}
 	return b, err
@@ -113,14 +113,29 @@ func unknownMeter() error {
 	return &sdk.Error{Tag: sdk.TagNotFound, Code: "meter", Field: "meter", Rule: "a meter of the configuration"}
 }
 
+// CreditRequest is a credit to add. Its Seq and CreatedAt are the store's.
+type CreditRequest struct {
+	storage.Credit
+	// UntilRenewal says that the caller knows that a grant on a meter that
+	// renews is gone when the next period begins.
+	UntilRenewal bool
+}
+
 // AddCredit appends a credit of a configured meter and returns it as it is stored.
-// Its Seq and CreatedAt are the store's. The same credit again changes nothing;
-// another one of its id is a conflict, code "credit_exists".
-func (e *Engine) AddCredit(ctx context.Context, c storage.Credit) (storage.Credit, error) {
-	if _, ok := e.reducers.meters[c.Meter]; !ok {
-		return c, unknownMeter()
-	}
+// The same credit again changes nothing; another one of its id is a conflict, code
+// "credit_exists". A grant that the next renewal would take away is refused, unless
+// the request says so: nobody loses what was paid once.
+func (e *Engine) AddCredit(ctx context.Context, q CreditRequest) (storage.Credit, error) {
+	c := q.Credit
+	m, ok := e.reducers.meters[c.Meter]
 	switch {
+	case !ok:
+		return c, unknownMeter()
+	case m.Renew != nil && c.Kind == storage.CreditGrant && !q.UntilRenewal:
+		return c, &sdk.Error{
+			Tag: sdk.TagConflict, Code: "meter_renews", Field: "meter", Rule: "a meter without renewal: what is granted here is gone when the next period begins",
+			Hint: "say until_renewal (--until-renewal) if that is meant",
+		}
 	case !plainText(c.Tenant, meter.MaxID) || c.Tenant == "":
 		return c, sdk.Invalid("tenant", "1 to 128 bytes of UTF-8 without control characters")
 	case !plainText(c.ID, meter.MaxID) || c.ID == "":

@@ -49,7 +49,7 @@ func (f *fixture) balance(tenant, name string) string {
 func (f *fixture) grant(name, id, amount string) {
 	f.t.Helper()
 	c := storage.Credit{Tenant: "acme", Meter: name, ID: id, Kind: storage.CreditGrant, Amount: decimal.MustParse(amount), Reason: "bought"}
-	if _, err := f.AddCredit(f.t.Context(), c); err != nil {
+	if _, err := f.AddCredit(f.t.Context(), engine.CreditRequest{Credit: c}); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -97,7 +97,7 @@ func TestBalance(t *testing.T) {
 	}
 	_, err := f.Balance(t.Context(), "acme", "nothing")
 	wantTag(t, err, sdk.TagNotFound, "meter")
-	_, err = f.AddCredit(t.Context(), storage.Credit{Tenant: "acme", Meter: "nothing", ID: "1", Kind: storage.CreditGrant})
+	_, err = f.AddCredit(t.Context(), engine.CreditRequest{Credit: storage.Credit{Tenant: "acme", Meter: "nothing", ID: "1", Kind: storage.CreditGrant}})
 	wantTag(t, err, sdk.TagNotFound, "meter")
 	_, err = f.Snapshot(t.Context(), engine.SnapshotQuery{Tenant: "acme", Reducer: "r_0"})
 	wantTag(t, err, sdk.TagNotFound, "reducer")
@@ -135,6 +135,9 @@ func TestRenewDue(t *testing.T) {
 		t.Error(got)
 	}
 	renew(0)
+	gift := engine.CreditRequest{Credit: storage.Credit{Tenant: "acme", Meter: "tokens", ID: "gift", Kind: storage.CreditGrant, Amount: amount}}
+	_, err := f.AddCredit(t.Context(), gift)
+	wantTag(t, err, sdk.TagConflict, "meter") // it would be gone
 	f.use("november", "30", "m", noon.Add(-time.Minute))
 	if got := f.balance("acme", "tokens"); got != "100 - 30 = 70" {
 		t.Error(got)
@@ -168,11 +171,11 @@ func TestCreditMetersAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, list := range map[string][]engine.CreditMeter{
-		"credit_meters[0].name":    {{Name: "Tokens!", Feature: "tokens"}},
-		"credit_meters[1].name":    {{Name: "a", Feature: "tokens"}, {Name: "a", Feature: "tokens"}},
-		"credit_meters[0].feature": {{Name: "a", Feature: "plain"}},
-		"credit_meters[0].filter":  {{Name: "a", Feature: "tokens", Filter: map[string]string{"region": "x"}}},
-		"credit_meters[1].renew":   {{Name: "a", Feature: "tokens", Renew: &one}, {Name: "b", Feature: "tokens"}},
+		"outpost.meters[0].name":    {{Name: "Tokens!", Feature: "tokens"}},
+		"outpost.meters[1].name":    {{Name: "a", Feature: "tokens"}, {Name: "a", Feature: "tokens"}},
+		"outpost.meters[0].feature": {{Name: "a", Feature: "plain"}},
+		"outpost.meters[0].filter":  {{Name: "a", Feature: "tokens", Filter: map[string]string{"region": "x"}}},
+		"outpost.meters[1].renew":   {{Name: "a", Feature: "tokens", Renew: &one}, {Name: "b", Feature: "tokens"}},
 	} {
 		cfg := engine.Config{Store: open(t).store, Meters: set, CreditMeters: list, Features: map[string]engine.Feature{
 			"tokens": {Buckets: true, BucketDimensions: []string{"model"}}, "users": {Buckets: true},
@@ -181,7 +184,7 @@ func TestCreditMetersAreChecked(t *testing.T) {
 		wantTag(t, err, sdk.TagInvalid, field)
 		cfg.CreditMeters = []engine.CreditMeter{{Name: "a", Feature: "users"}}
 		_, err = engine.New(cfg)
-		wantTag(t, err, sdk.TagUnsupported, "credit_meters[0].feature")
+		wantTag(t, err, sdk.TagUnsupported, "outpost.meters[0].feature")
 	}
 }
 

@@ -66,7 +66,7 @@ func newReducers(cfg Config) (reducers, error) {
 	}
 	renewed := map[string]bool{}
 	for i, m := range list {
-		path := "credit_meters[" + strconv.Itoa(i) + "]"
+		path := "outpost.meters[" + strconv.Itoa(i) + "]"
 		f := cfg.feature(m.Feature)
 		_, known := r.meters[m.Name]
 		renews, others := renewed[m.Feature]
@@ -138,6 +138,10 @@ func (r Reducer) Value(count int64, sum decimal.Decimal, least, most *decimal.De
 	}
 	return sum
 }
+
+// CreditMeters lists the names of the meters that tenants have balances of, in
+// order.
+func (e *Engine) CreditMeters() []string { return slices.Sorted(maps.Keys(e.reducers.meters)) }
 
 // Reducers lists what balances are computed from, in the order of their ids.
 func (e *Engine) Reducers() []Reducer {

@@ -232,6 +232,9 @@ func (h *Host) openEngine(ctx context.Context) error {
 			Buffered: f.Buffered(), Cutover: f.CutoverTime(), Signed: f.Signed, Buckets: kept, BucketDimensions: dimensions,
 		}
 	}
+	for _, m := range s.Outpost.Meters {
+		cfg.CreditMeters = append(cfg.CreditMeters, engine.CreditMeter{Name: m.Name, Feature: m.Feature, Filter: m.Filter, Renew: m.RenewAmount()})
+	}
 	var plans []engine.RoutePlan
 	for _, x := range h.exporters {
 		cfg.Manifests[x.settings.Name] = x.manifest

@@ -44,6 +44,7 @@ func (h *Host) start(ctx context.Context) error {
 		h.loops.Go(func() { h.presence.run(ctx) })
 	}
 	h.loops.Go(func() { h.single(ctx, roleBuckets, h.rebuildBuckets) })
+	h.loops.Go(func() { h.single(ctx, roleRenewer, h.renew) })
 	if r := h.engine.Reporter(h.reporting()); r != nil {
 		h.loops.Go(func() { h.single(ctx, roleReporter, r.Run) })
 	}

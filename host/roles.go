@@ -9,6 +9,7 @@ import (
 const (
 	roleReporter = "reporter"
 	roleBuckets  = "buckets"
+	roleRenewer  = "renewer"
 )
 
 const (

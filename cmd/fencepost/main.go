@@ -102,7 +102,7 @@ func newRoot(s streams) *cobra.Command {
 	f.BoolVar(&a.noInput, "no-input", false, "never ask; fail and name the missing flag")
 	root.AddCommand(
 		serveCommand(a), demoCommand(a), recordCommand(a), correctCommand(a), usageCommand(a), outboxCommand(a), recoverCommand(a), reconcileCommand(a),
-		eventsCommand(a), subscriptionsCommand(a), migrateCommand(a), stripeDoubleCommand(a), replayCommand(a), retentionCommand(a), storageCommand(a), pluginCommand(a), journalCommand(a),
+		eventsCommand(a), subscriptionsCommand(a), creditsCommand(a), migrateCommand(a), stripeDoubleCommand(a), replayCommand(a), retentionCommand(a), storageCommand(a), pluginCommand(a), journalCommand(a),
 		versionCommand(a), pluginWorkerCommand(), exitCodesTopic(),
 	)
 	finishTree(root)

@@ -30,6 +30,7 @@ type Config struct {
 	Outbox    Outbox             `yaml:"outbox"`
 	Limits    Limits             `yaml:"limits"`
 	Counters  Counters           `yaml:"counters"`
+	Outpost   Outpost            `yaml:"outpost"`
 	StateDir  string             `yaml:"state_dir"`
 	Keys      []string           `yaml:"keys"`
 	Console   Console            `yaml:"console"`
@@ -242,6 +243,9 @@ func (c Config) Validate() error {
 		seen[e.Name] = true
 	}
 	if err := c.validateFeatures(meters); err != nil {
+		return err
+	}
+	if err := c.Outpost.validate(); err != nil {
 		return err
 	}
 	if c.Console.Mode != "read-only" {
