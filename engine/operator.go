@@ -80,8 +80,26 @@ func (e *Engine) Resolve(ctx context.Context, id int64, r Resolution, a Act) (Se
 				Tag: sdk.TagUnsupported, Code: "exporter_unknown", Field: "to", Rule: "an exporter that is configured here, to send an item again",
 			}
 		}
-		return outbox.Resolve(d.Item, r, s, a)
+		move, err := outbox.Resolve(d.Item, r, s, a)
+		if err != nil || move.Set.State != storage.Pending {
+			return move, err
+		}
+		return move, e.resendable(ctx, d)
 	})
+}
+
+// resendable refuses to send an item again that would come back at once, or wait
+// for what never comes. // Q18.
+func (e *Engine) resendable(ctx context.Context, d storage.ItemDetail) error {
+	var original *storage.Item
+	if id := d.Item.DependsOn; id != 0 {
+		of, err := e.Item(ctx, id)
+		if err != nil {
+			return err
+		}
+		original = &of.Item
+	}
+	return outbox.Resendable(d, original, e.cfg.Manifests[e.exporterOf(ctx, d.Item)], e.cfg.Now())
 }
 
 // AddEvidence stores what is known of an item beside its state, which never

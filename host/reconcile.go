@@ -72,6 +72,15 @@ func (h *Host) reconcileAsked(ctx context.Context) {
 // [engine.Engine.Reconcile]; not_found: no such exporter on this host.
 func (h *Host) Reconcile(ctx context.Context, r ReconcileRequest) (storage.Reconciliation, error) {
 	x, request, err := h.reconcileRequest(r)
+	if err == nil {
+		err = request.Check(x.manifest)
+	}
+	if err == nil && !x.sends() { // before a run is stored in which nothing could be asked
+		err = &sdk.Error{
+			Tag: sdk.TagUnsupported, Code: "no_delivery", Field: "exporter", Rule: "a host that delivers: this one sends nothing, and so cannot ask the provider",
+			Hint: "ask a server: --server URL",
+		}
+	}
 	if err != nil {
 		return storage.Reconciliation{}, err
 	}

@@ -2,7 +2,9 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/internal/pgtest"
 	"github.com/fencepost/fencepost/internal/stripedouble"
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/decimal"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 	"github.com/fencepost/fencepost/plugins/storage/postgres"
@@ -329,5 +332,27 @@ func TestSumSettlesAnUncertainItem(t *testing.T) {
 				t.Errorf("ledger %+v", l)
 			}
 		})
+	}
+}
+
+// O25: a host that sends nothing cannot ask. It says who can, and leaves no run.
+func TestReconcileNeedsDelivery(t *testing.T) {
+	t.Parallel()
+	cfg := hostConfig(newStore(t), settings(newDouble(t)))
+	cfg.WithoutDelivery = true
+	h, err := host.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close(context.Background()) })
+	_, err = h.Reconcile(t.Context(), host.ReconcileRequest{
+		Exporter: "stripe", From: time.Now().UTC().Truncate(time.Hour), To: time.Now().UTC().Truncate(time.Hour).Add(time.Hour), Actor: "test",
+	})
+	if e, ok := errors.AsType[*sdk.Error](err); !ok || e.Code != "no_delivery" || !strings.Contains(e.Hint, "--server") {
+		t.Errorf("%v", err)
+	}
+	runs, err := h.Engine().Reconciliations(t.Context(), storage.ReconciliationQuery{Limit: 10})
+	if err != nil || len(runs) != 0 {
+		t.Errorf("%+v %v", runs, err)
 	}
 }

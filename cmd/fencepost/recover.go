@@ -244,8 +244,10 @@ func restoring(a *app, verb string, cmd *cobra.Command) *cobra.Command {
 			if err := c.post(cmd.Context(), "/v1/recover/"+verb, act.body(fields), &out); err != nil {
 				return err
 			}
-			l := listing{columns: []string{"DRY RUN", "UNCERTAIN"}, data: out, items: []any{out}}
-			l.rows = [][]string{{strconv.FormatBool(out.DryRun), out.Items}}
+			l := listing{columns: []string{"UNCERTAIN"}, rows: [][]string{{out.Items}}, data: out, items: []any{out}}
+			if out.DryRun {
+				l.columns[0] = "WOULD BE UNCERTAIN"
+			}
 			if out.DryRun && verb == "restore" {
 				var of []string
 				for _, c := range out.Of {

@@ -3,6 +3,7 @@ package outbox
 import (
 	"time"
 
+	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/storage"
 )
 
@@ -101,6 +102,31 @@ func Resolve(item storage.Item, r Resolution, s Standing, a Act) (storage.Transi
 		return storage.Transition{}, invalid("to", "a state that the table has")
 	}
 	return t, nil
+}
+
+// Resendable says why an uncertain item would not be sent if it went back to
+// pending, or nil. Original is the item of what a correction takes back: where that
+// ended uncharged while the correction was uncertain, nothing would wake the
+// correction, and one outside the provider's window would only come back. // Q18.
+func Resendable(d storage.ItemDetail, original *storage.Item, m exporter.Manifest, now time.Time) error {
+	_, err := Payload(claimedOf(d))
+	reason := ReasonNone
+	switch ended := original != nil && !Charged(original.State) && (original.State == storage.Rejected || !original.SettledAt.IsZero()); {
+	case err != nil:
+		reason = ReasonPayloadInvalid
+	case ended:
+		reason = ReasonOriginalNotCharged
+	case original != nil && !Charged(original.State): // waits in order behind it
+	default:
+		var item exporter.Item
+		if item, reason = intent(m, claimedOf(d)); reason == ReasonNone {
+			reason = Check(m, Destination{Exporter: d.Item.Identity.Exporter, Account: d.Item.Identity.Account, Mode: d.Item.Identity.Mode}, item, now)
+		}
+	}
+	if reason == ReasonNone {
+		return nil
+	}
+	return refusal("not_sendable", "one that would be sent: "+string(reason), "resolve it to accepted or rejected, on evidence, or abandon it")
 }
 
 // Restored reports whether an item is uncertain because the store went back in
