@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost/fencepost/internal/freeport"
 )
 
 // BinEnv names the variable with the folder that holds initdb and postgres.
@@ -69,7 +71,7 @@ func NewCluster(t testing.TB, cfg ClusterConfig) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	c.port = freePort(t)
+	c.port = freeport.Pick(t)
 	c.fill()
 	t.Cleanup(func() {
 		c.Stop(syscall.SIGQUIT)
@@ -320,18 +322,4 @@ func unprivileged(t testing.TB) *syscall.Credential {
 	}
 	missing(t, "root, and there is no user postgres or nobody")
 	return nil
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	addr, ok := ln.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatalf("%T is no TCP address", ln.Addr())
-	}
-	return addr.Port
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencepost/fencepost/internal/freeport"
 )
 
 // slots is how many a Redis Cluster has.
@@ -21,7 +23,7 @@ func StartCluster(t testing.TB, n int) []*Server {
 	nodes := make([]*Server, n)
 	buses := make([]string, n)
 	for i := range nodes {
-		buses[i] = strconv.Itoa(freePort(t))
+		buses[i] = strconv.Itoa(freeport.Pick(t))
 		nodes[i] = Start(t, "--save", "", "--cluster-enabled", "yes", "--cluster-port", buses[i], "--cluster-node-timeout", "60000")
 	}
 	for i, s := range nodes {

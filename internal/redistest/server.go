@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencepost/fencepost/internal/freeport"
 )
 
 // patience bounds every wait for a server. Machines that run this are shared.
@@ -48,7 +50,7 @@ func Start(t testing.TB, settings ...string) *Server {
 	}
 	s := &Server{t: t, program: program, settings: settings, dir: t.TempDir()}
 	t.Cleanup(s.Kill)
-	s.port = freePort(t)
+	s.port = freeport.Pick(t)
 	s.Restart()
 	return s
 }
@@ -101,18 +103,4 @@ func (s *Server) Kill() {
 	_ = s.cmd.Process.Signal(syscall.SIGKILL)
 	_ = s.cmd.Wait()
 	s.cmd = nil
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	tcp, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatalf("a listener at %s", l.Addr())
-	}
-	return tcp.Port
 }
