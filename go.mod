@@ -8,6 +8,7 @@ require (
 	aead.dev/minisign v0.3.0
 	github.com/aperturerobotics/protobuf-go-lite v0.14.0
 	github.com/cloudevents/sdk-go/v2 v2.16.2
+	github.com/coder/websocket v1.8.15
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/goccy/go-yaml v1.19.2
 	github.com/google/go-cmp v0.7.0

@@ -26,6 +26,7 @@ import (
 	"github.com/fencepost/fencepost/host/config"
 	"github.com/fencepost/fencepost/host/egress"
 	"github.com/fencepost/fencepost/host/telemetry"
+	"github.com/fencepost/fencepost/outpost/server"
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 	"github.com/fencepost/fencepost/plugins/sdk/fault"
@@ -113,6 +114,7 @@ type Host struct {
 	life     context.Context //nolint:containedctx // of what begins with the host
 	end      context.CancelFunc
 	replays  *replays
+	outposts *server.Server
 	presence *presence // nil: the store knows no hosts
 	asked    reconciles
 	owner    string
@@ -243,6 +245,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 	if h.engine, err = engine.New(cfg); err != nil {
 		return err
 	}
+	h.outposts = h.newOutposts()
 	h.replays = newReplays(h.engine, h.cfg.Now)
 	h.presence = h.newPresence()
 	h.metrics.SetDegraded(degradedCodes(), h.degradedNow)
@@ -341,7 +344,7 @@ func (h *Host) Handler() http.Handler {
 	items, _ := h.store.(storage.OutboxStore) // the engine required it
 	served := api.New(api.Config{
 		Engine: h.engine, Outbox: items, Ready: h.ready, Degraded: h.Degraded,
-		Replays: h.replays, Plugins: h, Webhooks: h, Restorer: settling{h}, Reconciler: settling{h}, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
+		Replays: h.replays, Plugins: h, Webhooks: h, Restorer: settling{h}, Reconciler: settling{h}, Outposts: h.outposts, Metrics: h.metrics.Handler(), MaxBody: int64(h.cfg.Settings.Limits.BatchBytes),
 		MaxEvents: h.cfg.Settings.Limits.BatchEvents,
 		Observer:  h.metrics, RequestTimeout: 2 * time.Duration(h.cfg.Settings.Limits.RecordTimeout), Logger: h.cfg.Logger,
 	})
@@ -375,7 +378,7 @@ func (h *Host) Close(ctx context.Context) error {
 		var errs []error
 		if h.engine != nil {
 			h.replays.wait()
-			errs = append(errs, h.engine.StopTracking(ctx))
+			errs = append(errs, h.outposts.Close(ctx), h.engine.StopTracking(ctx))
 			h.engine.Close()
 		}
 		errs = append(errs, h.closePlugins(ctx))

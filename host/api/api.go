@@ -39,6 +39,8 @@ type Config struct {
 	// Observer counts events that are refused before the engine sees them.
 	// Nil: nobody.
 	Observer engine.Observer
+	// Outposts serves GET /v1/outpost, a WebSocket that lasts. Nil: not served.
+	Outposts http.Handler
 	// Metrics serves /metrics. Nil: not served.
 	Metrics http.Handler
 	// MaxBody bounds a request body in bytes. Zero: 1 MiB, which is also the
@@ -57,8 +59,7 @@ type server struct {
 	mux *http.ServeMux
 }
 
-// New returns the handler of the whole API.
-func New(cfg Config) http.Handler {
+func (cfg Config) withDefaults() Config {
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = meter.MaxBatchBytes
 	}
@@ -71,6 +72,12 @@ func New(cfg Config) http.Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	return cfg
+}
+
+// New returns the handler of the whole API.
+func New(cfg Config) http.Handler {
+	cfg = cfg.withDefaults()
 	mux := http.NewServeMux()
 	s := &server{cfg: cfg, mux: mux}
 	mux.HandleFunc("POST /v1/events", s.postEvents)
@@ -127,7 +134,22 @@ func New(cfg Config) http.Handler {
 	// must not record on their behalf.
 	var origins http.CrossOriginProtection
 	origins.SetDenyHandler(http.HandlerFunc(s.crossOrigin))
-	return s.guard(origins.Handler(mux))
+	return s.lasting(s.guard(origins.Handler(mux)))
+}
+
+// lasting serves the connections that last, which have bounds of their own, and
+// everything else by next.
+func (s *server) lasting(next http.Handler) http.Handler {
+	if s.cfg.Outposts == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/v1/outpost" {
+			s.cfg.Outposts.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (s *server) crossOrigin(w http.ResponseWriter, r *http.Request) {

@@ -212,7 +212,10 @@ func set[T comparable](v *T, def T) {
 }
 
 // MeterSet compiles the meters. Errors name the meter and the rule.
-func (c Config) MeterSet() (meter.Set, error) {
+func (c Config) MeterSet() (meter.Set, error) { return meter.NewSet(c.MeterList()) }
+
+// MeterList is the meters as the engine knows them.
+func (c Config) MeterList() []meter.Meter {
 	ms := make([]meter.Meter, len(c.Meters))
 	for i, m := range c.Meters {
 		ms[i] = meter.Meter{
@@ -220,7 +223,7 @@ func (c Config) MeterSet() (meter.Set, error) {
 			Aggregation: meter.Aggregation(m.Aggregation), Value: m.Value, Dimensions: m.Dimensions,
 		}
 	}
-	return meter.NewSet(ms)
+	return ms
 }
 
 // Validate checks everything that can be checked without opening anything. It

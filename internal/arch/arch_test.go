@@ -81,6 +81,7 @@ func rooms() []room {
 		{dir: "host/sql", only: append([]string{sdk, decimal, wire, pgx, mysql, "filippo.io/edwards25519", "golang.org/x/sync", "golang.org/x/text"}, sqliteStack...)},
 		{dir: "host/carrier", never: []string{module + "/engine", internal}},
 		{dir: "outpost/state", only: []string{sdk, decimal, redis, "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys"}},
+		{dir: "outpost/protocol", only: []string{sdk, decimal, module + "/engine/meter", module + "/engine/canon"}},
 		{dir: "outpost", never: append([]string{module + "/host", internal}, sqlite, pgx, wazero, stripeGo)},
 		// Test support stands on the standard library where it can: what it
 		// reached, every test would.
