@@ -36,6 +36,9 @@ func (c *Client) classify(a answer, it CallItem, alone bool) exporter.Exchange {
 		ex.Message = ""
 		return ex
 	}
+	if a.read && it.ID != "" {
+		return c.classifyRead(ex, a, it, alone)
+	}
 	if p, code, ok := c.match(a, it.Identifier, alone); ok {
 		ex.Code, ex.Class, ex.Mendable = code, hostClass(p.Class), p.Class == exporter.AnswerMendable
 		return ex
@@ -55,6 +58,24 @@ func (c *Client) classify(a answer, it CallItem, alone bool) exporter.Exchange {
 	}
 	return ex
 }
+
+// classifyRead is for an item that was looked up. Nothing was handed over, so an
+// answer accepts nothing and refuses nothing: it can only show that the provider
+// has the item already, by its identifier. // P4.
+func (c *Client) classifyRead(ex exporter.Exchange, a answer, it CallItem, alone bool) exporter.Exchange {
+	if p, code, ok := c.match(a, it.Identifier, alone); ok && p.Class == exporter.AnswerDuplicate {
+		ex.Code, ex.Class = code, exporter.ClassDuplicateOwn
+		return ex
+	}
+	ex.Breaker = breakerStatus(a.status)
+	if ex.Code == "" {
+		ex.Code = "status_" + strconv.Itoa(a.status)
+	}
+	return ex
+}
+
+// reads reports whether a method has no effect by the rules of HTTP.
+func reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
 // hostClass is the class of an exchange that a pattern of a class fits. What
 // was turned away unseen is throttled whatever the reason: definite, and to be
@@ -205,6 +226,9 @@ func listRule(p *exporter.AnswerPattern, r *exporter.Records) string {
 func answerRule(p *exporter.AnswerPattern) string {
 	switch p.Class {
 	case exporter.AnswerDuplicate:
+		if breakerStatus(p.Status) {
+			return "a duplicate, of a status that concerns the item: a server may repeat any request with 401, 403, 404 or 410"
+		}
 		if strings.Contains(p.Contains, identifierPlace) {
 			return ""
 		}
@@ -215,6 +239,9 @@ func answerRule(p *exporter.AnswerPattern) string {
 		}
 		return ""
 	case exporter.AnswerRefused:
+		if breakerStatus(p.Status) {
+			return "refused, of a status that concerns the item: 401, 403, 404 and 410 concern the destination"
+		}
 		if !bare(p) {
 			return ""
 		}

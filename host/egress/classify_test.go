@@ -1,12 +1,14 @@
 package egress
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
 	"github.com/fencepost/fencepost/plugins/sdk/exporter"
 )
@@ -186,5 +188,64 @@ func TestAddresses(t *testing.T) {
 	}
 	if allowed(netip.MustParseAddr("10.0.0.1"), loopback) {
 		t.Error("a grant of loopback allows 10.0.0.1")
+	}
+}
+
+// P4: a read hands nothing over, so that no answer to it accepts or refuses an
+// item. That the provider has it already is told by its identifier alone.
+func TestReadIsNoAcceptance(t *testing.T) {
+	t.Parallel()
+	duplicate := `{"error":{"message":"already exists with identifier ` + testIdent + `"}}`
+	tests := map[string]struct {
+		method string
+		status int
+		body   string
+		want   exporter.HostClass
+	}{
+		"get":           {"GET", 200, `{}`, exporter.ClassIndefinite},
+		"head":          {"HEAD", 200, ``, exporter.ClassIndefinite},
+		"no content":    {"GET", 204, ``, exporter.ClassIndefinite},
+		"refused":       {"GET", 400, `{"error":{"code":"timestamp_too_far_in_past"}}`, exporter.ClassIndefinite},
+		"mendable":      {"GET", 400, `{"error":{"code":"no_meter"}}`, exporter.ClassIndefinite},
+		"found":         {"GET", 400, duplicate, exporter.ClassDuplicateOwn},
+		"post the same": {"POST", 200, `{}`, exporter.ClassSuccess},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, answerWith(tt.status, "application/json", tt.body))
+			req := meterEvent(s.host(), "i1", testIdent)
+			req.Method = tt.method
+			client := newClient(t, s.host(), nil)
+			response, ex := oneRequest(t, client, req)
+			if ex.Class != tt.want || ex.Status != tt.status {
+				t.Errorf("%+v, want %s", ex, tt.want)
+			}
+			_, call := client.Begin(t.Context(), []CallItem{{ID: "i1", Identifier: testIdent}})
+			client.Judge(call, req, response)
+			if got := call.Exchanges()["i1"]; len(got) != 1 || got[0].Class != tt.want {
+				t.Errorf("judged %+v, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// P4: what a server says of an address or of a credential is no word on an item:
+// it may repeat whatever it was sent.
+func TestPatternsOfDestination(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{401, 403, 404, 410} {
+		for _, p := range []exporter.AnswerPattern{
+			{Class: exporter.AnswerDuplicate, Status: status, Path: "/m", Contains: "unknown URL {identifier}"},
+			{Class: exporter.AnswerRefused, Status: status, Path: "/m", Equals: []string{"gone"}},
+		} {
+			if err := checkPatterns([]exporter.AnswerPattern{p}, nil); !errors.Is(err, sdk.ErrInvalid) {
+				t.Errorf("%s on %d: %v", p.Class, status, err)
+			}
+			p.Status = 409
+			if err := checkPatterns([]exporter.AnswerPattern{p}, nil); err != nil {
+				t.Errorf("%s on 409: %v", p.Class, err)
+			}
+		}
 	}
 }

@@ -31,6 +31,7 @@ type answer struct {
 	started    time.Time
 	finished   time.Time
 	admitted   bool // holds a slot
+	read       bool // of a request that has no effect
 }
 
 // responseReason is what the plugin is told. A whole answer needs no reason.

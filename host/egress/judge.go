@@ -24,6 +24,7 @@ func (c *Client) Judge(call *Call, r capability.Request, response capability.Res
 	a := answer{
 		failure: response.Failure, reason: response.Reason, status: response.Status,
 		headers: response.Headers, body: response.Body, started: now, finished: now,
+		read: reads(r.Method),
 	}
 	header := http.Header{}
 	for _, h := range response.Headers {

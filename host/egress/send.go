@@ -93,6 +93,7 @@ func (c *Client) newJob(call *Call, req *capability.Request) *job {
 // run takes one request from the queue to its record.
 func (c *Client) run(ctx context.Context, b *batch, j *job) capability.Response {
 	a := c.attempt(ctx, b, j)
+	a.read = reads(j.method)
 	verdicts := make([]exporter.Exchange, max(1, len(j.x.items)))
 	for i := range verdicts {
 		var it CallItem

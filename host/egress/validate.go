@@ -38,7 +38,7 @@ func (c *Client) prepare(call *Call, req *capability.Request) (p *prepared, reas
 	default:
 		return p, reasonMethodRefused
 	}
-	if len(p.items) == 0 && p.method != http.MethodGet && p.method != http.MethodHead {
+	if len(p.items) == 0 && !reads(p.method) {
 		// It may have an effect and would be evidence for nobody: a plugin
 		// could charge with it and deny it.
 		return p, reasonItemsMissing
@@ -185,14 +185,15 @@ func validHeaderValue(s string) bool {
 
 // identifierOccurs reports whether the request carries the identifier where a
 // provider can find it: in URL or body, raw or form-encoded, as a word of its
-// own, or as the whole value of a header. As part of a longer word it is another
+// own, or as the whole value of a header for it: in any other nobody would look.
+// As part of a longer word it is another
 // identifier, which is what Idempotency-Key is made of.
 func identifierOccurs(req *capability.Request, u *url.URL, identifier string) bool {
 	if identifier == "" {
 		return false
 	}
 	for _, h := range req.Headers {
-		if h.Value == identifier {
+		if h.Value == identifier && identifierHeader(h.Name) {
 			return true
 		}
 	}
@@ -203,6 +204,16 @@ func identifierOccurs(req *capability.Request, u *url.URL, identifier string) bo
 		if form, err := url.ParseQuery(raw); err == nil && formHolds(form, identifier) {
 			return true
 		}
+	}
+	return false
+}
+
+// identifierHeader reports whether a header is one by which providers tell
+// requests or events apart.
+func identifierHeader(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Idempotency-Key", "X-Idempotency-Key", "Webhook-Id", "Ce-Id":
+		return true
 	}
 	return false
 }

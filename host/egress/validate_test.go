@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -115,6 +116,7 @@ func TestIdentifierOccurs(t *testing.T) {
 	tests := map[string]struct {
 		url, body string
 		header    string
+		name      string // of the header; empty: webhook-id
 		id        string
 		want      bool
 	}{
@@ -125,6 +127,9 @@ func TestIdentifierOccurs(t *testing.T) {
 		"escaped path":    {url: "/e/fencepost%5F0f", id: testIdent, want: true},
 		"query":           {url: "/?id=fencepost%5F0f", id: testIdent, want: true},
 		"whole header":    {header: testIdent, id: testIdent, want: true},
+		"other header":    {header: testIdent, name: "X-Note", id: testIdent}, // P4: nobody looks there
+		"idempotency key": {header: testIdent, name: "idempotency-key", id: testIdent, want: true},
+		"cloud event":     {header: testIdent, name: "ce-id", id: testIdent, want: true},
 		"part of header":  {header: testIdent + "-1", id: testIdent},
 		"second is whole": {body: "a=fencepost_0f1&b=fencepost_0f", id: testIdent, want: true},
 		"empty is none":   {body: "a=", header: "", id: ""},
@@ -132,7 +137,7 @@ func TestIdentifierOccurs(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			req := &capability.Request{URL: "https://h" + tt.url, Body: []byte(tt.body), Headers: []capability.Header{{Name: "webhook-id", Value: tt.header}}}
+			req := &capability.Request{URL: "https://h" + tt.url, Body: []byte(tt.body), Headers: []capability.Header{{Name: cmp.Or(tt.name, "webhook-id"), Value: tt.header}}}
 			u, _, reason := parseURL(req.URL)
 			if reason != "" {
 				t.Fatal(reason)
