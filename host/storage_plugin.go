@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -188,8 +190,14 @@ func (p StoragePlugin) run(acts carrier.Host) (carrier.Caller, *process.Image, e
 	if err != nil {
 		return nil, nil, &sdk.Error{Tag: sdk.TagInvalid, Field: "storage.plugin", Rule: "a program that runs here", Err: err}
 	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("current folder: %w", err), image.Close())
+	}
 	c, err := process.OpenShared(process.Config{
-		Name: p.Name, Version: p.Version, Image: image, Granted: p.Capabilities, Host: acts, Sandbox: process.Sandbox{Network: p.Network, Files: true},
+		Name: p.Name, Version: p.Version, Image: image, Granted: p.Capabilities, Host: acts,
+		// A relative file name in dsn is that of the same file for builtin and exec.
+		Sandbox: process.Sandbox{Network: p.Network, Files: true, Dir: dir},
 		Limits: process.Limits{
 			MaxRequest: wirev1.MaxMessage, MaxOutput: wirev1.MaxMessage, MaxInstances: storeCalls, Memory: p.Memory,
 			Asks: carrier.AskLimits{MaxHTTPSends: storeAsks},

@@ -97,6 +97,46 @@ func TestStorageAsAProcess(t *testing.T) {
 	}
 }
 
+// A relative name leads a program to the file that it leads the linked adapter
+// to, not to one in the root of the file system.
+func TestStorageAsAProcessOfARelativeName(t *testing.T) {
+	p := installStore(t, nil)
+	t.Chdir(t.TempDir())
+	cfg := hostConfig(nil, settings(newDouble(t)))
+	cfg.Settings.Plugins = p
+	name := "fencepost-relative-" + filepath.Base(filepath.Dir(p.Dir)) + ".db"
+	t.Cleanup(func() { _ = os.Remove("/" + name) })
+	cfg.Settings.Storage = config.Storage{Plugin: "exec:sqlite", DSN: "./" + name}
+	h := open(t, cfg)
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(name); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat("/" + name); err == nil {
+		t.Error("the root of the file system has it")
+	}
+}
+
+// F45: a store is not swapped beneath what runs on it, and the refusal says so
+// instead of denying that there is such a plugin. The store goes on.
+func TestStoragePluginIsNotReloaded(t *testing.T) {
+	t.Parallel()
+	cfg := hostConfig(nil, settings(newDouble(t)))
+	cfg.Settings.Plugins = installStore(t, nil)
+	cfg.Settings.Storage = config.Storage{Plugin: "exec:sqlite", DSN: filepath.Join(t.TempDir(), "usage.db")}
+	h := open(t, cfg)
+	list, err := h.Reload(t.Context(), "sqlite")
+	e, ok := errors.AsType[*sdk.Error](err)
+	if !ok || e.Tag != sdk.TagUnsupported || e.Code != "restart_needed" || list != nil {
+		t.Errorf("%+v, %v: want unsupported, restart_needed", list, err)
+	}
+	if _, err := h.Engine().Record(t.Context(), engine.Event{Tenant: "t", ID: "e1", Feature: "tokens", Quantity: decimal.One}); err != nil {
+		t.Error(err)
+	}
+}
+
 // What is not installed, or is something else, is refused by name.
 func TestStoragePluginRefused(t *testing.T) {
 	t.Parallel()

@@ -41,6 +41,17 @@ func journalVerifyCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// wholeLines says how much of a journal is not in doubt.
+func wholeLines(n int64) string {
+	switch n {
+	case 0:
+		return "no line is known to be as it was written; compare the file with a copy"
+	case 1:
+		return "line 1 is as it was written; compare the rest with a copy"
+	}
+	return fmt.Sprintf("lines 1 to %d are as they were written; compare the rest with a copy", n)
+}
+
 func (a *app) verifyJournal(path string, unique bool) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -51,7 +62,7 @@ func (a *app) verifyJournal(path string, unique bool) error {
 	var broken *journal.Broken
 	switch {
 	case errors.As(err, &broken):
-		return codeError{exitCheckFailed, fmt.Errorf("the chain does not hold: %w; the lines before are as they were written", broken)}
+		return codeError{exitCheckFailed, fmt.Errorf("the chain does not hold: %w (%s)", broken, wholeLines(broken.Whole))}
 	case err != nil:
 		return fmt.Errorf("read the journal: %w", err)
 	}

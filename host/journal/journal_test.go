@@ -293,19 +293,26 @@ func TestVerifyFindsTampering(t *testing.T) {
 		text string
 		line int64
 	}{
-		"changed":      {strings.Replace(string(text), `_b","value":"1"`, `_b","value":"2"`, 1), 3},
-		"removed":      {lines[0] + lines[2] + lines[3], 2},
-		"first gone":   {lines[1] + lines[2] + lines[3], 1},
-		"exchanged":    {lines[0] + lines[2] + lines[1] + lines[3], 2},
-		"put between":  {lines[0] + lines[1] + lines[1] + lines[2] + lines[3], 3},
-		"empty line":   {lines[0] + "\n" + lines[1], 2},
-		"white space":  {lines[0] + strings.Replace(lines[1], `,"record"`, `, "record"`, 1) + lines[2], 3},
-		"more members": {strings.Replace(lines[0], `{"sequence"`, `{"x":1,"sequence"`, 1), 1},
+		"changed":       {strings.Replace(string(text), `_b","value":"1"`, `_b","value":"2"`, 1), 2},
+		"first changed": {strings.Replace(string(text), `_a","value":"1"`, `_a","value":"2"`, 1), 1},
+		"removed":       {lines[0] + lines[2] + lines[3], 2},
+		"first gone":    {lines[1] + lines[2] + lines[3], 1},
+		"exchanged":     {lines[0] + lines[2] + lines[1] + lines[3], 2},
+		"put between":   {lines[0] + lines[1] + lines[1] + lines[2] + lines[3], 3},
+		"empty line":    {lines[0] + "\n" + lines[1], 2},
+		"white space":   {lines[0] + strings.Replace(lines[1], `,"record"`, `, "record"`, 1) + lines[2], 2},
+		"more members":  {strings.Replace(lines[0], `{"sequence"`, `{"x":1,"sequence"`, 1), 1},
 	} {
 		_, err := Verify(strings.NewReader(tt.text), false)
 		var broken *Broken
 		if !errors.As(err, &broken) || broken.Line != tt.line {
 			t.Errorf("%s: %v, want line %d", name, err, tt.line)
+			continue
+		}
+		for i := range broken.Whole { // what is said to be whole is
+			if got := strings.SplitAfter(tt.text, "\n"); got[i] != lines[i] {
+				t.Errorf("%s: line %d is said to be as it was written", name, i+1)
+			}
 		}
 	}
 	if v, err := Verify(strings.NewReader(string(text)), true); err != nil || v.Lines != 4 || v.Head != hashOf([]byte(strings.TrimSpace(lines[3]))) {

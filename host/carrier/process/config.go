@@ -59,6 +59,10 @@ type Sandbox struct {
 	// Files lets it write files, and lets it keep a host's user root. Without,
 	// it cannot write to a file, and under a root host it is nobody.
 	Files bool
+	// Dir is where it starts; empty: the root of the file system. What may
+	// write files starts where the host does, so that a relative name is the
+	// same file to both.
+	Dir string
 }
 
 // Limits bound one plugin. Zero fields take the default; a negative limit of

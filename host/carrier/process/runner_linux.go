@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,7 +143,7 @@ func (r *runner) namespaces() uintptr {
 
 func (r *runner) fork(out *streams, namespaces uintptr) error {
 	cmd := &exec.Cmd{
-		Path: r.cfg.Image.path(), Args: append([]string{r.cfg.Name}, r.cfg.Args...), Env: r.cmd.Env, Dir: "/",
+		Path: r.cfg.Image.path(), Args: append([]string{r.cfg.Name}, r.cfg.Args...), Env: r.cmd.Env, Dir: cmp.Or(r.cfg.Sandbox.Dir, "/"),
 		Stdout: out.outW, Stderr: out.errW, // no stdin: the null device
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true, Cloneflags: namespaces},
 	}
