@@ -151,6 +151,7 @@ func (e *Engine) AddCredit(ctx context.Context, q CreditRequest) (storage.Credit
 	if err != nil {
 		return c, fmt.Errorf("add a credit: %w", err)
 	}
+	e.changed(c.Tenant, m.Feature, ChangeCredit)
 	return stored, nil
 }
 

@@ -68,7 +68,7 @@ func (e *Engine) Correct(ctx context.Context, c Correction) (CorrectionResult, e
 // Correct is [Engine.Correct] inside the caller's transaction. A refusal leaves
 // the transaction usable.
 func (b *Bound) Correct(ctx context.Context, c Correction) (CorrectionResult, error) {
-	return recorder{engine: b.engine, store: b.store, subjects: b.subjects}.correct(ctx, c)
+	return recorder{engine: b.engine, store: b.store, subjects: b.subjects, bound: true}.correct(ctx, c)
 }
 
 // Correctable returns a usage event with what was taken back of it, or
@@ -141,7 +141,11 @@ func (r recorder) correct(ctx context.Context, in Correction) (CorrectionResult,
 		case c.absent && res.Refused == storage.RefusedNothingRemaining:
 			// It came between the reading and the writing.
 		default:
-			return c.answer(ctx, req, res)
+			out, err := c.answer(ctx, req, res)
+			if err == nil && !c.bound {
+				c.tell()
+			}
+			return out, err
 		}
 	}
 	return CorrectionResult{}, sdk.Unavailable("original_moving", errors.New("the event kept being corrected, or routes kept changing"))

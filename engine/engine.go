@@ -52,6 +52,11 @@ type Config struct {
 	Buffer Buffer
 	// Recovery bounds what people may do with outbox items.
 	Recovery Recovery
+	// Changed is told, after the commit, of what makes the balance of a tenant
+	// another one than it was: usage of closed buckets, corrections, credits and
+	// renewals of this engine, not those in the transaction of a [Bound]. It may
+	// be called from several goroutines and must not block. Nil: nobody.
+	Changed func(Change)
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Logger receives what an operator should know. Nil: discarded.
@@ -232,6 +237,6 @@ func (b *Bound) Record(ctx context.Context, events ...Event) ([]Result, error) {
 
 // RecordBatch is [Engine.RecordBatch] inside the caller's transaction.
 func (b *Bound) RecordBatch(ctx context.Context, batch Batch) ([]Result, error) {
-	r := recorder{engine: b.engine, store: b.store, subjects: b.subjects}
+	r := recorder{engine: b.engine, store: b.store, subjects: b.subjects, bound: true}
 	return r.run(ctx, batch)
 }

@@ -115,6 +115,8 @@ type recorder struct {
 	engine   *Engine
 	store    stores
 	subjects *subjects
+	// bound: the transaction is the caller's, who commits it later or not.
+	bound bool
 }
 
 func (r recorder) run(ctx context.Context, b Batch) ([]Result, error) {
@@ -226,7 +228,11 @@ func (r recorder) write(ctx context.Context, todo []*prepared, mode storage.Reco
 			// second item would charge it again. // Q5
 			r.engine.cfg.Logger.WarnContext(ctx, "items not made: the subject has one under another mapping", "items", res.Superseded)
 		}
-		return accept(todo, mode, res.Units)
+		if err := accept(todo, mode, res.Units); err != nil {
+			return err
+		}
+		r.tellLate(todo)
+		return nil
 	}
 	return sdk.Unavailable("routes_moving", errors.New("routes or subscriptions kept changing"))
 }

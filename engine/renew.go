@@ -58,6 +58,7 @@ func (e *Engine) RenewDue(ctx context.Context) (int, error) {
 					failed = fmt.Errorf("begin a period: %w", err) // the others are not held up
 					continue
 				}
+				e.changed(seal.Tenant, seal.Feature, ChangeSeal)
 				done++
 			}
 		}

@@ -226,7 +226,7 @@ func (h *Host) openEngine(ctx context.Context) error {
 			QuietTime: time.Duration(s.Outbox.QuietTime), Horizon: time.Duration(s.Outbox.Horizon), TrustedSince: h.trustedSince,
 			Blocked: h.undecidable,
 		},
-		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(),
+		Now: h.cfg.Now, Logger: h.cfg.Logger, Observer: h.recordObserver(), Changed: h.balanceChanged,
 	}
 	for name, f := range s.Features {
 		dimensions, kept := f.BucketDimensions()
