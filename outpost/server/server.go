@@ -185,10 +185,10 @@ func (s *Server) Changed(tenant, feature string, cause protocol.Cause) {
 // steps, so that not all ask at once: whatever a hint of another host has missed
 // is seen then. // G7.
 func (s *Server) edges(ctx context.Context) {
-	const width, parts = storage.BucketLength, 60
+	last := step(s.cfg.Now())
 	for {
 		now := s.cfg.Now()
-		wait := now.Truncate(width / parts).Add(width / parts).Sub(now)
+		wait := now.Truncate(stepLength).Add(stepLength).Sub(now)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -196,13 +196,35 @@ func (s *Server) edges(ctx context.Context) {
 			timer.Stop()
 			return
 		}
-		part := int(s.cfg.Now().UnixNano() % int64(width) / int64(width/parts))
+		next := step(s.cfg.Now())
 		s.mu.Lock()
-		for c := range s.open {
-			c.hintPart(part, parts)
+		for _, part := range partsBetween(last, next) {
+			for c := range s.open {
+				c.hintPart(part, steps)
+			}
 		}
 		s.mu.Unlock()
+		last = next
 	}
+}
+
+// A bucket has that many steps, in each of which a part of what is of interest is
+// hinted about.
+const (
+	steps      = 60
+	stepLength = storage.BucketLength / steps
+)
+
+func step(t time.Time) int64 { return t.UnixNano() / int64(stepLength) }
+
+// partsBetween lists the parts that are due after step last until next: all that a
+// busy machine came late for, each once, and none for a clock that went back.
+func partsBetween(last, next int64) []int {
+	var parts []int
+	for n := max(last, next-steps) + 1; n <= next; n++ {
+		parts = append(parts, int(n%steps))
+	}
+	return parts
 }
 
 // Close says goodbye to all and waits until they are gone, or ctx ends.
