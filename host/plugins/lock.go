@@ -10,7 +10,17 @@ import (
 // LockFile locks the candidate of a file without moving it: under its own name
 // if it lies in the folder, else under the name that [Folder.Install] would give
 // it, for whoever puts it there later. With dryRun nothing is written.
-func (f Folder) LockFile(c *Candidate, path string, t Terms, dryRun bool) (grant.Locked, error) {
+func (f Folder) LockFile(c *Candidate, path string, t Terms, dryRun bool) (p grant.Locked, err error) {
+	if dryRun {
+		return f.lockFile(c, path, t, true)
+	}
+	return p, f.hold(func() error {
+		p, err = f.lockFile(c, path, t, false)
+		return err
+	})
+}
+
+func (f Folder) lockFile(c *Candidate, path string, t Terms, dryRun bool) (grant.Locked, error) {
 	more, before, err := f.Wants(c)
 	if err != nil {
 		return grant.Locked{}, err
@@ -22,8 +32,8 @@ func (f Folder) LockFile(c *Candidate, path string, t Terms, dryRun bool) (grant
 	if err := p.checkIsolation(c.Native); err != nil {
 		return grant.Locked{}, err
 	}
-	if before != nil && before.Version == p.Version && before.SHA256 != p.SHA256 {
-		return grant.Locked{}, versionReused(p.Locked, *before)
+	if err := p.checkDigest(before); err != nil {
+		return grant.Locked{}, err
 	}
 	if err := p.checkSignature(c); err != nil {
 		return grant.Locked{}, err
@@ -40,7 +50,7 @@ func (f Folder) LockFile(c *Candidate, path string, t Terms, dryRun bool) (grant
 	if dryRun {
 		return p.Locked, nil
 	}
-	return p.Locked, f.change(func(l *grant.Lock) error { l.Put(p.Locked); return nil })
+	return p.Locked, f.changeHeld(func(l *grant.Lock) error { l.Put(p.Locked); return nil })
 }
 
 func sameFolder(a, b string) (bool, error) {

@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/fencepost/fencepost/host/carrier"
@@ -25,8 +24,9 @@ import (
 	wirev1 "github.com/fencepost/fencepost/plugins/sdk/wire/v1"
 )
 
-// Folder is where installed plugins are. It is not safe for use by two programs
-// at once: it is for an operator's commands.
+// Folder is where installed plugins are. Two programs may change it at once: one
+// waits for the other, on systems that have flock(2). It is for an operator's
+// commands.
 type Folder struct {
 	Dir   string // of the files
 	Lock  string // path of plugins.lock
@@ -181,7 +181,14 @@ func (f Folder) Wants(c *Candidate) (more []string, before *grant.Locked, err er
 
 // Install puts the candidate into the folder and locks it. A server goes on
 // with what it has loaded until it is reloaded.
-func (f Folder) Install(c *Candidate, t Terms) (grant.Locked, error) {
+func (f Folder) Install(c *Candidate, t Terms) (p grant.Locked, err error) {
+	return p, f.hold(func() error {
+		p, err = f.install(c, t)
+		return err
+	})
+}
+
+func (f Folder) install(c *Candidate, t Terms) (grant.Locked, error) {
 	more, before, err := f.Wants(c)
 	if err != nil {
 		return grant.Locked{}, err
@@ -193,6 +200,9 @@ func (f Folder) Install(c *Candidate, t Terms) (grant.Locked, error) {
 	if err := p.checkIsolation(c.Native); err != nil {
 		return grant.Locked{}, err
 	}
+	if err := p.checkDigest(before); err != nil {
+		return grant.Locked{}, err
+	}
 	if err := p.checkSignature(c); err != nil {
 		return grant.Locked{}, err
 	}
@@ -202,7 +212,7 @@ func (f Folder) Install(c *Candidate, t Terms) (grant.Locked, error) {
 	if _, err := p.Open(f.Dir); err != nil {
 		return grant.Locked{}, err // as a server would: before it is locked
 	}
-	return p.Locked, f.change(func(l *grant.Lock) error { l.Put(p.Locked); return nil })
+	return p.Locked, f.changeHeld(func(l *grant.Lock) error { l.Put(p.Locked); return nil })
 }
 
 // notGranted is the error for a candidate that wants more than was granted.
@@ -220,6 +230,17 @@ func versionReused(p, old grant.Locked) error {
 }
 
 type entry struct{ grant.Locked }
+
+// checkDigest compares the candidate with what the lock says of its version, now
+// or before. The lock alone decides: on another machine there is no file yet.
+func (p entry) checkDigest(before *grant.Locked) error {
+	for old := before; old != nil; old = old.Previous {
+		if old.Version == p.Version && old.SHA256 != p.SHA256 {
+			return versionReused(p.Locked, *old)
+		}
+	}
+	return nil
+}
 
 // checkSignature compares the candidate with the key that its entry names.
 func (p entry) checkSignature(c *Candidate) error {
@@ -276,22 +297,12 @@ func (p entry) checkIsolation(native bool) error {
 	return nil
 }
 
-// write puts the candidate's files in place. A file of the same name and other
-// content is of a version that was locked: it is not replaced.
+// write puts the candidate's files in place.
 func (f Folder) write(c *Candidate, p grant.Locked) error {
 	if err := os.MkdirAll(f.Dir, 0o755); err != nil { //nolint:gosec // servers of other users read it
 		return fmt.Errorf("plugins.dir: %w", err)
 	}
 	path := filepath.Join(f.Dir, p.File)
-	if have, err := os.ReadFile(path); err == nil && !slices.Equal(have, c.content) {
-		lock, err := grant.LoadLock(f.Lock)
-		if err != nil {
-			return err
-		}
-		if old, ok := lock.Find(p.Name); ok && old.File == p.File && old.SHA256 != p.SHA256 {
-			return versionReused(p, old)
-		}
-	}
 	mode := fs.FileMode(0o644)
 	if c.Native {
 		mode = 0o755
@@ -305,8 +316,13 @@ func (f Folder) write(c *Candidate, p grant.Locked) error {
 	return errors.Join(err, grant.WriteFile(path, c.content, mode))
 }
 
-// change reads the lock, changes it and writes it back.
+// change reads the lock, changes it and writes it back, while no other does.
 func (f Folder) change(do func(*grant.Lock) error) error {
+	return f.hold(func() error { return f.changeHeld(do) })
+}
+
+// changeHeld is change for who holds the folder.
+func (f Folder) changeHeld(do func(*grant.Lock) error) error {
 	lock, err := grant.LoadLock(f.Lock)
 	if err != nil {
 		return err

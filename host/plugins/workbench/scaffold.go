@@ -217,7 +217,7 @@ func (b Beginning) rewrite(text string) string {
 // Write writes the files. Nothing that exists is written over.
 func (b Beginning) Write(files map[string][]byte) error {
 	if have, err := os.ReadDir(b.Dir); err == nil && len(have) > 0 {
-		e := sdk.Invalid("NAME", b.Dir+" does not exist, or is empty")
+		e := sdk.Invalid("NAME", b.Dir+" must not exist, or be empty")
 		e.Hint = "choose another --dir"
 		return e
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
