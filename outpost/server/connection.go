@@ -109,10 +109,11 @@ func (c *connection) take(ctx context.Context, loops *sync.WaitGroup, e protocol
 		c.places <- struct{}{} // reading waits: a client that asks too much slows itself
 		loops.Go(func() {
 			defer func() { <-c.places }()
-			c.answer(ctx, e.RID, q)
+			kind, payload := c.answer(ctx, q)
 			c.mu.Lock()
-			delete(c.asking, q.Identity)
+			delete(c.asking, q.Identity) // before the answer, which may lead to the next question
 			c.mu.Unlock()
+			c.send(kind, e.RID, payload)
 		})
 	case protocol.TypeWelcome, protocol.TypeConfiguration, protocol.TypeSnapshot, protocol.TypeChanged, protocol.TypeError, protocol.TypeGoodbye:
 	}
@@ -161,8 +162,8 @@ func (c *connection) admit(e protocol.Envelope, q *protocol.Question) (refusal p
 	return protocol.Error{}, true
 }
 
-// answer asks the engine, in one short transaction, and answers once. // G6, C-T28.
-func (c *connection) answer(ctx context.Context, rid string, q protocol.Question) {
+// answer asks the engine, in one short transaction. // G6, C-T28.
+func (c *connection) answer(ctx context.Context, q protocol.Question) (protocol.Type, any) {
 	in := engine.SnapshotQuery{Tenant: q.Customer, Reducer: q.Reducer, Bootstrap: q.Bootstrap, Events: q.Events, Receipts: q.Receipts}
 	if q.ColdFloor != 0 {
 		in.ColdFloor = time.UnixMicro(q.ColdFloor).UTC()
@@ -171,10 +172,9 @@ func (c *connection) answer(ctx context.Context, rid string, q protocol.Question
 	defer cancel()
 	s, err := c.s.cfg.Engine.Snapshot(ctx, in)
 	if err != nil {
-		c.refuse(rid, refusalOf(err))
-		return
+		return protocol.TypeError, refusalOf(err)
 	}
-	c.send(protocol.TypeSnapshot, rid, snapshotOf(q, s))
+	return protocol.TypeSnapshot, snapshotOf(q, s)
 }
 
 func snapshotOf(q protocol.Question, s storage.Snapshot) protocol.Snapshot {
