@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
@@ -76,7 +77,7 @@ type Plugin struct {
 // that others may write is refused: it decides what code runs.
 func LoadLock(path string) (Lock, error) {
 	var l Lock
-	f, err := os.Open(path)
+	f, err := open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
 	}
@@ -92,7 +93,7 @@ func LoadLock(path string) (Lock, error) {
 		return l, fmt.Errorf("plugins.lock: %w", err)
 	}
 	if err := decodeStrict(text, &l); err != nil || len(text) > lockMax {
-		return Lock{}, lockError("plugins.lock", "JSON of the documented shape: "+Sanitize(fmt.Sprint(err)), "restore it from your repository, or install the plugins again")
+		return Lock{}, lockError("plugins.lock", "JSON of the documented shape: "+Sanitize(fmt.Sprint(err)), "a newer version may have written it; else restore it from your repository, or install the plugins again")
 	}
 	seen := map[string]bool{}
 	for _, p := range l.Plugins {
@@ -293,19 +294,42 @@ func readManifestOf(path string, content []byte) (Manifest, error) {
 
 // readUnshared reads a file that nobody but its owner may write.
 func readUnshared(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	return readFile(path, checkUnshared)
+}
+
+// ReadFile reads a file that somebody else may have put there, whole and before
+// it is trusted: it must be a regular one, and no larger than a plugin may be.
+// It does not wait for the other end of a pipe.
+func ReadFile(path string) ([]byte, error) { return readFile(path, checkRegular) }
+
+func readFile(path string, check func(*os.File) error) ([]byte, error) {
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if err := checkUnshared(f); err != nil {
-		return nil, err
+	if err := check(f); err != nil {
+		return nil, fmt.Errorf("%s %w", path, err)
 	}
 	content, err := io.ReadAll(io.LimitReader(f, fileMax+1))
 	if err == nil && len(content) > fileMax {
-		err = fmt.Errorf("more than %d bytes", fileMax)
+		err = fmt.Errorf("%s has more than %d bytes", path, fileMax)
 	}
 	return content, err
+}
+
+// open does not wait, which opening a pipe does until somebody writes.
+func open(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
+// checkRegular refuses what is no regular file.
+func checkRegular(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("is not a regular file")
+	}
+	return err
 }
 
 // checkDir refuses a directory in which others could replace files.

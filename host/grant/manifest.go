@@ -9,6 +9,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
@@ -109,7 +110,12 @@ func (m Manifest) check() error {
 }
 
 // decodeStrict decodes one JSON value without unknown fields and nothing after.
+// A key twice, or in another case, is an error: which of two a reader takes
+// differs, and a reviewer may see the other one.
 func decodeStrict(text []byte, into any) error {
+	if err := checkKeys(text); err != nil {
+		return err
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
@@ -119,6 +125,45 @@ func decodeStrict(text []byte, into any) error {
 		return errors.New("something follows the object")
 	}
 	return nil
+}
+
+// checkKeys walks the first JSON value of text. Whatever else is wrong with it is
+// for the decoder to say.
+func checkKeys(text []byte) error {
+	type level struct {
+		keys  map[string]bool // nil in an array
+		value bool            // what comes next belongs to a key
+	}
+	levels := []level{{}}
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return nil //nolint:nilerr // the decoder meets it again
+		}
+		top := &levels[len(levels)-1]
+		if key, ok := token.(string); ok && top.keys != nil && !top.value {
+			if strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+				return fmt.Errorf("key %q is not of a-z, 0-9 and _", key)
+			}
+			if top.keys[key] {
+				return fmt.Errorf("key %q is there twice", key)
+			}
+			top.keys[key], top.value = true, true
+			continue
+		}
+		top.value = false
+		switch token {
+		case json.Delim('{'):
+			levels = append(levels, level{keys: map[string]bool{}})
+		case json.Delim('['):
+			levels = append(levels, level{})
+		case json.Delim('}'), json.Delim(']'):
+			levels = levels[:len(levels)-1]
+		}
+		if len(levels) == 1 {
+			return nil
+		}
+	}
 }
 
 // wasmHeader begins a core module of version 1.

@@ -55,7 +55,7 @@ type Candidate struct {
 // with its manifest, and an exporter is asked to describe itself, without any
 // capability. A native program is not run. Errors have tag invalid.
 func (f Folder) Examine(ctx context.Context, path string) (*Candidate, error) {
-	content, err := os.ReadFile(path)
+	content, err := grant.ReadFile(path)
 	if err != nil {
 		return nil, sdk.Invalid("file", err.Error())
 	}
@@ -80,7 +80,7 @@ func (f Folder) Examine(ctx context.Context, path string) (*Candidate, error) {
 
 // beside reads a file that may be absent.
 func beside(path, suffix string) ([]byte, error) {
-	content, err := os.ReadFile(path + suffix)
+	content, err := grant.ReadFile(path + suffix)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, sdk.Invalid("file", err.Error())
 	}

@@ -132,7 +132,7 @@ func (m Machine) finish(ctx context.Context, b Building, out *Built) error {
 		if err := os.MkdirAll(filepath.Dir(out.Path), 0o755); err != nil { //nolint:gosec // an author's own
 			return fmt.Errorf("%s: %w", out.Path, err)
 		}
-		return errors.Join(grant.WriteFile(out.Path, out.Content, 0o755), writeJSON(out.Path+grant.ManifestSuffix, out.Manifest))
+		return errors.Join(grant.WriteFile(out.Path, out.Content, 0o755), writeJSON(out.Path+grant.ManifestSuffix, out.Manifest, 0o644))
 	}
 	if out.Path == "" {
 		out.Path = filepath.Join(b.Dir, out.Manifest.Name+".wasm")

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -21,7 +22,8 @@ import (
 
 // Conversation is what a plugin asked of a provider and was answered, with the
 // time and the chance that it saw, so that it can be had again without either.
-// No secret is in it: the host adds those to what a plugin asks.
+// No secret of the configuration is in it: the host adds those to what a plugin
+// asks. An answer is kept as it came, and may hold one that the provider made.
 type Conversation struct {
 	Started   time.Time  `json:"started"`
 	Seed      string     `json:"seed"` // hex
@@ -150,9 +152,9 @@ func ReadConversation(path string) (*Conversation, error) {
 }
 
 // Write writes the conversation to a file.
-func (c *Conversation) Write(path string) error { return writeJSON(path, c) }
+func (c *Conversation) Write(path string) error { return writeJSON(path, c, 0o600) }
 
-func writeJSON(path string, v any) error {
+func writeJSON(path string, v any, mode fs.FileMode) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -160,7 +162,7 @@ func writeJSON(path string, v any) error {
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	return grant.WriteFile(path, b.Bytes(), 0o644)
+	return grant.WriteFile(path, b.Bytes(), mode)
 }
 
 func (c *Conversation) random() (*rand.ChaCha8, error) {

@@ -73,7 +73,7 @@ func (m Machine) fixture(ctx context.Context, a Artifact, folder string, update 
 	}
 	path := filepath.Join(folder, expectedFileName)
 	if update {
-		return r.Problems, writeJSON(path, Expected{r.Outcomes})
+		return r.Problems, writeJSON(path, Expected{r.Outcomes}, 0o644)
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
