@@ -127,6 +127,9 @@ func pluginInstall(a *app) *cobra.Command {
 			"more needs --yes. Modules run in a worker process unless --isolation inproc trusts them.",
 		Example: "  fencepost plugin install ./meterline.wasm --yes\n  fencepost plugin install ./meterline.wasm --public-key RWQ…",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := givenKey(cmd, key); err != nil {
+				return err
+			}
 			return a.install(cmd.Context(), args[0], plugins.Terms{Isolation: grant.Isolation(isolation), PublicKey: key, Accept: yes})
 		},
 	}
@@ -135,6 +138,21 @@ func pluginInstall(a *app) *cobra.Command {
 	fl.StringVar(&key, "public-key", "", "minisign key that must have signed the file (FILE.minisig), now and at every load")
 	fl.BoolVar(&yes, "yes", false, "grant what it wants")
 	return cmd
+}
+
+// givenKey refuses an empty --public-key: a variable of a script that is not set
+// must not install without a signature.
+func givenKey(cmd *cobra.Command, key string) error {
+	if cmd.Flags().Changed("public-key") && key == "" {
+		return usageError{errors.New("--public-key: must be a minisign key, and is empty; leave the flag out to ask for no signature")}
+	}
+	return nil
+}
+
+// ungranted says what a command would have to be given to let a plugin in.
+func ungranted(c *plugins.Candidate, command string) error {
+	return codeError{exitConfirm, fmt.Errorf("%s %s: what it wants must be granted, and is not yet: fencepost plugin %s --yes grants it",
+		c.Manifest.Name, c.Manifest.Version, command)}
 }
 
 func (a *app) install(ctx context.Context, path string, t plugins.Terms) error {
@@ -154,7 +172,7 @@ func (a *app) install(ctx context.Context, path string, t plugins.Terms) error {
 		if err := a.print(viewOf(c, more).listing()); err != nil {
 			return err
 		}
-		return codeError{exitConfirm, errors.New("it wants what was not granted before: --yes grants it")}
+		return ungranted(c, "install "+path)
 	}
 	p, err := f.Install(c, t)
 	if err != nil {

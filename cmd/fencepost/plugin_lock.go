@@ -25,6 +25,9 @@ func pluginLock(a *app) *cobra.Command {
 			"install would call it, NAME-VERSION. A version that wants more than the one before needs --yes.",
 		Example: "  fencepost plugin lock ./meterline.wasm --dry-run\n  fencepost plugin lock ./plugins/meterline-1.0.0.wasm --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := givenKey(cmd, t.PublicKey); err != nil {
+				return err
+			}
 			t.Isolation = grant.Isolation(isolation)
 			return a.lockPlugin(cmd.Context(), args[0], t, dryRun)
 		},
@@ -54,7 +57,7 @@ func (a *app) lockPlugin(ctx context.Context, path string, t plugins.Terms, dryR
 		if err := a.print(viewOf(c, more).listing()); err != nil {
 			return err
 		}
-		return codeError{exitConfirm, errors.New("it wants what was not granted before: --yes grants it, --dry-run shows the entry")}
+		return ungranted(c, "lock "+path)
 	}
 	p, err := f.LockFile(c, path, t, dryRun)
 	if err != nil {

@@ -72,7 +72,8 @@ func chooseSDK(b *workbench.Beginning) error {
 		program = "."
 	}
 	if b.Checkout = workbench.FindCheckout(".", filepath.Dir(program)); b.Checkout == "" {
-		return usageError{errors.New("--sdk: a checkout of this project; this program is of no released version that could be had instead")}
+		return usageError{errors.New("no checkout of this project was found around the current folder or this program, and a Go plugin builds against one: " +
+			"name it with --sdk DIR or FENCEPOST_SDK=DIR; --lang c, rust and assemblyscript need none")}
 	}
 	return nil
 }
