@@ -12,6 +12,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
@@ -115,7 +117,16 @@ func openPostgres(dsn string) (*sql.DB, error) {
 	if err != nil {
 		return nil, sdk.Invalid("dsn", "a URL that PostgreSQL's clients read")
 	}
+	if c.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		return nil, sdk.Invalid("dsn", "another default_query_exec_mode: the simple protocol runs several statements at once")
+	}
 	c.RuntimeParams["timezone"] = "UTC"
+	// A row is refused by its length, before it is read.
+	c.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		f := pgproto3.NewFrontend(r, w)
+		f.SetMaxBodyLen(maxMessage)
+		return f
+	}
 	return stdlib.OpenDB(*c), nil
 }
 
@@ -130,9 +141,16 @@ func openSQLite(path string) (*sql.DB, error) {
 	return pool, nil
 }
 
-// limitAttached is SQLITE_LIMIT_ATTACHED: how many further files a statement
-// may open.
-const limitAttached = 7
+const (
+	// maxMessage is the longest message that PostgreSQL may send: bytes are
+	// written as two digits each.
+	maxMessage = 2*maxBytes + 1<<16
+	// limitLength is SQLITE_LIMIT_LENGTH: how long a value or a row may be.
+	limitLength = 0
+	// limitAttached is SQLITE_LIMIT_ATTACHED: how many further files a statement
+	// may open.
+	limitAttached = 7
+)
 
 // Ping reports whether the database answers.
 func (d *Database) Ping(ctx context.Context) error {
@@ -161,6 +179,7 @@ type Session struct {
 // transaction is one on a connection of its own. It is either in the session's
 // list or in the hands of one piece of work.
 type transaction struct {
+	kind kind
 	conn *sql.Conn
 	tx   *sql.Tx
 }
@@ -189,9 +208,30 @@ func (s *Session) End() {
 	}
 }
 
-// close gives the connection back, or throws it away if the rollback failed.
+// reset undoes what functions in a SELECT leave in PostgreSQL's session. DISCARD
+// ALL would also drop the statements that pgx has prepared.
+const reset = "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"
+
+// resetWithin is how long a connection may take to become clean.
+const resetWithin = 5 * time.Second
+
+// clean makes the session what it was when it began.
+func (t *transaction) clean() error {
+	if t.kind != kindPostgres {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resetWithin) // the call may be over
+	defer cancel()
+	_, err := t.conn.ExecContext(ctx, reset)
+	return err
+}
+
+// close gives the connection back clean, or throws it away.
 func (t *transaction) close(err error) {
-	if err != nil && !errors.Is(err, sql.ErrTxDone) {
+	if err == nil || errors.Is(err, sql.ErrTxDone) {
+		err = t.clean()
+	}
+	if err != nil {
 		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	_ = t.conn.Close()
@@ -221,7 +261,7 @@ func (d *Database) Do(ctx context.Context, work []byte) ([]byte, error) {
 }
 
 func (s *Session) do(ctx context.Context, w capability.Work) (done capability.Done, err error) {
-	if err := check(w); err != nil {
+	if err := check(s.d.kind, w); err != nil {
 		s.abandon(w.Transaction)
 		return done, err
 	}
@@ -319,7 +359,7 @@ func (s *Session) begin(ctx context.Context, w capability.Work) (*transaction, e
 			capability.ReadCommitted: sql.LevelReadCommitted, capability.RepeatableRead: sql.LevelRepeatableRead,
 			capability.Serializable: sql.LevelSerializable,
 		}[w.Isolation]
-	} else if _, err := sqlite.Limit(conn, limitAttached, 0); err != nil {
+	} else if err := limitSQLite(conn); err != nil {
 		_ = conn.Close()
 		return nil, d.classify(err)
 	}
@@ -328,5 +368,13 @@ func (s *Session) begin(ctx context.Context, w capability.Work) (*transaction, e
 		_ = conn.Close()
 		return nil, d.classify(err)
 	}
-	return &transaction{conn: conn, tx: tx}, nil
+	return &transaction{kind: d.kind, conn: conn, tx: tx}, nil
+}
+
+func limitSQLite(conn *sql.Conn) error {
+	_, err := sqlite.Limit(conn, limitAttached, 0)
+	if err == nil {
+		_, err = sqlite.Limit(conn, limitLength, maxBytes)
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"modernc.org/sqlite"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
@@ -56,8 +57,11 @@ var postgresMeanings = map[string]meaning{
 // SQLite, by extended result code.
 var sqliteMeanings = map[int]meaning{
 	2067: unique, 1555: unique, 787: foreignKey, 275: checkFailed, 1299: notNull, 1811: raised, 3091: raised,
-	5: lockTimeout, 517: serialization, 261: lockTimeout, 6: lockTimeout, 18: outOfRange, 25: outOfRange,
+	5: lockTimeout, 517: serialization, 261: lockTimeout, 6: lockTimeout, 25: outOfRange,
 }
+
+// sqliteTooBig is SQLITE_TOOBIG: a value beyond the limit of its length.
+const sqliteTooBig = 18
 
 // classify gives an error its tag and code. Nothing of the transaction is
 // stored: the caller rolls it back. What a database says may repeat values of
@@ -65,6 +69,12 @@ var sqliteMeanings = map[int]meaning{
 func (d *Database) classify(err error) *sdk.Error {
 	if tagged, ok := errors.AsType[*sdk.Error](err); ok {
 		return tagged
+	}
+	if _, ok := errors.AsType[*pgproto3.ExceededMaxBodyLenErr](err); ok {
+		return tooLarge()
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok && lite.Code() == sqliteTooBig {
+		return tooLarge()
 	}
 	m := connection // whatever is no answer of the database
 	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {

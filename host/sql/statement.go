@@ -3,11 +3,11 @@ package sql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/fencepost/fencepost/plugins/sdk"
 	"github.com/fencepost/fencepost/plugins/sdk/capability"
@@ -27,7 +27,7 @@ var allowed = map[string]bool{
 }
 
 // check refuses work that is not of the documented shape.
-func check(w capability.Work) error {
+func check(k kind, w capability.Work) error {
 	switch w.Isolation {
 	case capability.ReadCommitted, capability.RepeatableRead, capability.Serializable:
 	default:
@@ -39,7 +39,7 @@ func check(w capability.Work) error {
 		return sdk.Invalid("end", "commit, rollback or nothing")
 	}
 	for i, s := range w.Statements {
-		if rule := refused(s.SQL); rule != "" {
+		if rule := refused(k, s.SQL); rule != "" {
 			e := sdk.Invalid(fmt.Sprintf("statements[%d].sql", i), rule)
 			e.Code = "statement_refused"
 			return e.At(i)
@@ -49,65 +49,21 @@ func check(w capability.Work) error {
 }
 
 // refused says which rule a statement breaks, or nothing.
-func refused(text string) string {
-	first, trigger, end, rest := scan(text)
+func refused(k kind, text string) string {
+	is := scan(k, text)
 	switch {
 	case strings.Contains(text, "/*!"), strings.Contains(text, "/*M!"):
 		return "no comments that a database executes"
-	case !allowed[first]:
+	case k == kindMySQL && reaching.MatchString(text):
+		return "without OUTFILE, DUMPFILE, LOAD_FILE, GET_LOCK and TEMPORARY"
+	case !allowed[is.first]:
 		return "begins with SELECT, INSERT, UPDATE, DELETE, REPLACE, WITH, VALUES, TABLE, MERGE, CREATE, ALTER, DROP, EXPLAIN or SHOW"
-	case rest && !(trigger && end):
+	case is.odd:
+		return "quotes and comments closed, no NUL, and ? for arguments on SQLite"
+	case is.rest:
 		return "one statement; values are arguments"
 	}
 	return ""
-}
-
-// scan returns a statement's first word, whether it creates a trigger, whether
-// its last word is END, and whether anything follows a semicolon. Quoted text
-// and comments are passed over by the rules that SQLite has, where alone a
-// second statement would run; the others refuse it themselves.
-func scan(text string) (first string, trigger, end, rest bool) {
-	var words []string
-	last, after := "", false
-	for len(text) > 0 {
-		switch c := text[0]; {
-		case strings.HasPrefix(text, "--"):
-			_, text, _ = strings.Cut(text, "\n")
-			continue
-		case strings.HasPrefix(text, "/*"):
-			_, text, _ = strings.Cut(text[2:], "*/")
-			continue
-		case c == '\'' || c == '"' || c == '`':
-			_, text, _ = strings.Cut(text[1:], string(c)) // a doubled quote begins the next piece
-			last, rest = "", rest || after
-			continue
-		case c == ';':
-			after = true
-		case c == '_' || c >= 0x80 || unicode.IsLetter(rune(c)):
-			n := strings.IndexFunc(text, func(r rune) bool { return r != '_' && r < 0x80 && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-			if n < 0 {
-				n = len(text)
-			}
-			last, rest = strings.ToUpper(text[:n]), rest || after
-			if len(words) < 4 {
-				words = append(words, last)
-			}
-			text = text[n:]
-			continue
-		case c != ' ' && c != '\t' && c != '\n' && c != '\r' && c != '(':
-			last, rest = "", rest || after
-		}
-		text = text[1:]
-	}
-	if len(words) == 0 {
-		return "", false, false, rest
-	}
-	if words[0] == "CREATE" {
-		for _, w := range words[1:] {
-			trigger = trigger || w == "TRIGGER"
-		}
-	}
-	return words[0], trigger, last == "END", rest
 }
 
 // budget is what one piece of work may still return.
@@ -137,7 +93,7 @@ func (d *Database) one(ctx context.Context, tx *sql.Tx, s capability.Statement, 
 	if s.Rows {
 		return d.query(ctx, tx, s, r, left)
 	}
-	res, err := tx.ExecContext(ctx, s.SQL, s.Args...)
+	res, err := d.exec(ctx, tx, s)
 	if err != nil {
 		return err
 	}
@@ -148,6 +104,20 @@ func (d *Database) one(ctx context.Context, tx *sql.Tx, s capability.Statement, 
 		r.LastID, err = res.LastInsertId()
 	}
 	return err
+}
+
+// exec never takes PostgreSQL's simple protocol, as pgx does without arguments:
+// it would run several statements. One that is prepared the server takes alone.
+func (d *Database) exec(ctx context.Context, tx *sql.Tx, s capability.Statement) (sql.Result, error) {
+	if d.kind != kindPostgres || len(s.Args) > 0 {
+		return tx.ExecContext(ctx, s.SQL, s.Args...)
+	}
+	p, err := tx.PrepareContext(ctx, s.SQL)
+	if err != nil {
+		return nil, err
+	}
+	res, err := p.ExecContext(ctx)
+	return res, errors.Join(err, p.Close())
 }
 
 func (d *Database) query(ctx context.Context, tx *sql.Tx, s capability.Statement, r *capability.Result, left *budget) (err error) {
@@ -190,14 +160,18 @@ func (d *Database) query(ctx context.Context, tx *sql.Tx, s capability.Statement
 	return rows.Err()
 }
 
+// cellBytes is what a value takes beside its bytes: an interface, what it points
+// to, and its place in the answer.
+const cellBytes = 48
+
 func size(v any) int {
 	switch v := v.(type) {
 	case string:
-		return len(v)
+		return cellBytes + len(v)
 	case []byte:
-		return len(v)
+		return cellBytes + len(v)
 	}
-	return 8
+	return cellBytes
 }
 
 // value makes what a driver returns one of the capability's types. Binary
