@@ -176,7 +176,10 @@ func (i *incarnations) judge(s sighting) string {
 		vouched = vouched || (h.Claims > 0 && h.BeatAt.After(i.first))
 	}
 	m := i.memory
-	settled := m != nil && s.in.Restores > m.Restores && s.in.Claims >= s.before
+	settled := m != nil && s.in.Restores > m.Restores && s.in.Claims >= s.before &&
+		// What was settled for an earlier restore than this host noticed, and what
+		// was adopted, leaves pending what was sent in between.
+		(!m.Behind || !s.in.RestoredThrough.Before(m.Noticed))
 	switch {
 	case ahead, s.in.Claims < s.before, s.lost && !settled, m != nil && m.Behind && !settled:
 		return ReasonRestorePending
@@ -226,7 +229,10 @@ func (i *incarnations) fallBehind(s sighting) error {
 		m = *i.memory
 	}
 	if m.Since.IsZero() {
-		m.Since, m.Noticed = s.last, s.now
+		m.Since = s.last
+	}
+	if m.Noticed.IsZero() {
+		m.Noticed = s.now
 	}
 	if (s.lost || s.in.Claims < m.Claims) && !m.Behind {
 		m.Claims = max(m.Claims, s.in.Claims) + behindBy

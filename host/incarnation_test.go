@@ -84,7 +84,7 @@ func TestRestoreIsNoticed(t *testing.T) {
 		if since, _, _ := p.known.behind(); !since.Equal(last) {
 			t.Errorf("since %s", since)
 		}
-		store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores = 12, 1 })
+		store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores, f.in.RestoredThrough = 12, 1, noticed })
 		p.wants(t, ReasonRestorePending) // settled for less than was seen, with the folder of another host
 		if _, hint := p.known.blocked(); !strings.Contains(hint, "recover restore is said with the state_dir of this host, "+p.known.dir) {
 			t.Errorf("says %q", hint)
@@ -100,6 +100,65 @@ func TestRestoreIsNoticed(t *testing.T) {
 			t.Error(err)
 		}
 		p.again(t).wants(t, "")
+	})
+}
+
+// Q17: the store is restored twice, and each restore is noticed by another host. One
+// that was settled only for the first, and a store that was adopted, leave the host
+// stopped that noticed the second: what it sent in between is still pending.
+func TestTwoRestores(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeHosts()
+		a, b := member(t, store, "a"), member(t, store, "b")
+		a.wants(t, "")
+		b.wants(t, "")
+		for range 5 {
+			if err := store.claim(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 20 {
+			if err := store.claim(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		back := func(claims int64) {
+			store.set(func(f *fakeHosts) { f.in.Claims, f.rows = claims, map[string]storage.HostRow{} })
+		}
+		back(10) // more than b knows
+		first := time.Now()
+		a.wants(t, ReasonRestorePending)
+		delete(store.rows, "a") // it is stopped
+		time.Sleep(time.Minute)
+		b.wants(t, "")
+		for range 5 {
+			if err := store.claim(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		back(12)
+		second := time.Now()
+		b.wants(t, ReasonRestorePending)
+		if row := store.rows["b"]; !row.Noticed.Equal(second) {
+			t.Errorf("the others read that it was noticed at %s, want %s at once", row.Noticed, second)
+		}
+		settle := func(through time.Time) {
+			store.set(func(f *fakeHosts) {
+				f.in.Claims, f.in.Restores, f.in.RestoredThrough = max(f.in.Claims, a.known.claims(), b.known.claims())+1, f.in.Restores+1, through
+			})
+		}
+		settle(time.Time{}) // adopted
+		b.wants(t, ReasonRestorePending)
+		settle(first)
+		b.wants(t, ReasonRestorePending)
+		if _, hint := b.known.blocked(); !strings.Contains(hint, b.known.dir) {
+			t.Errorf("says %q", hint)
+		}
+		settle(second)
+		b.wants(t, "")
+		a.wants(t, "")
 	})
 }
 
@@ -285,7 +344,7 @@ func TestFailoverHiddenByClaims(t *testing.T) {
 				}
 				a.wants(t, ReasonRestorePending)
 				b.wants(t, ReasonRestorePending)
-				store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores = a.known.claims(), 1 }) // what recover restore does
+				store.set(func(f *fakeHosts) { f.in.Claims, f.in.Restores, f.in.RestoredThrough = a.known.claims(), 1, time.Now() }) // what recover restore does
 				a.wants(t, "")
 				b.wants(t, "")
 			})

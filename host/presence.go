@@ -131,6 +131,7 @@ func (p *presence) beat(ctx context.Context) error {
 	}
 	due := p.sampled.StoreAt.IsZero() || begun-p.sampled.Boottime >= sampleEvery
 	before := p.known.claims()
+	_, noticed, _ := p.known.behind()
 	now, res, err := p.send(ctx, due)
 	if err != nil {
 		return err
@@ -155,6 +156,12 @@ func (p *presence) beat(ctx context.Context) error {
 	}
 	if err := p.known.see(seen); err != nil {
 		return err
+	}
+	if _, at, _ := p.known.behind(); !at.Equal(noticed) {
+		// Whoever settles it now must know.
+		if _, _, err := p.send(ctx, false); err != nil {
+			return err
+		}
 	}
 	trusted := outbox.TrustedSince(p.samples, p.bound, now)
 	p.mu.Lock()
@@ -184,6 +191,7 @@ func (p *presence) lost(ctx context.Context, in storage.Incarnation) (bool, erro
 // send sends a heartbeat and returns the reading of the clocks that it made.
 func (p *presence) send(ctx context.Context, sample bool) (storage.ClockSample, storage.HeartbeatResult, error) {
 	b := storage.Heartbeat{Host: p.owner, Version: p.version, Claims: p.known.claims(), FlushedThrough: p.flushed()}
+	_, b.Noticed, _ = p.known.behind()
 	at := p.clock()
 	if sample {
 		b.BootID, b.Boottime = p.boot, at

@@ -68,7 +68,7 @@ func (f *fakeHosts) Beat(_ context.Context, b storage.Heartbeat) (storage.Heartb
 		return res, nil
 	}
 	f.last = f.now()
-	f.rows[b.Host] = storage.HostRow{Host: b.Host, BeatAt: f.now(), Claims: b.Claims, FlushedThrough: b.FlushedThrough}
+	f.rows[b.Host] = storage.HostRow{Host: b.Host, BeatAt: f.now(), Claims: b.Claims, FlushedThrough: b.FlushedThrough, Noticed: b.Noticed}
 	if b.BootID != "" {
 		f.samples = append(f.samples, storage.ClockSample{Host: b.Host, BootID: b.BootID, Boottime: b.Boottime, StoreAt: f.now()})
 	}

@@ -263,6 +263,12 @@ func (h *Host) look(ctx context.Context, act Act) (Recovery, storage.SettlementS
 	if since, noticed, ok := known.behind(); ok {
 		r.Since, r.Before = since, noticed
 	}
+	// The latest that anybody noticed: the store may have gone back more than once.
+	for _, o := range s.others {
+		if o.Noticed.After(r.Before) {
+			r.Before = o.Noticed
+		}
+	}
 	if r.Since.IsZero() {
 		r.Since = r.Before // nobody ever delivered from it
 	}

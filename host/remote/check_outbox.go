@@ -32,7 +32,7 @@ func checkClaim(in *storage.ClaimRequest, out *storage.Claim) error {
 }
 
 func checkIncarnation(i *storage.Incarnation) error {
-	return holds(len(i.Store) <= 64 && i.Claims >= 0 && i.Restores >= 0, "an incarnation")
+	return holds(len(i.Store) <= 64 && i.Claims >= 0 && i.Restores >= 0 && (i.Restores > 0 || i.RestoredThrough.IsZero()), "an incarnation")
 }
 
 func checkTransition(in *storagev1.TransitionRequest, out *storagev1.TransitionAnswer) error {

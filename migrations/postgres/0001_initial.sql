@@ -18,12 +18,13 @@ INSERT INTO {schema}.fencepost_meta (key, value) VALUES ('routes_revision', 0);
 -- same store. claims is raised by every claim that takes something, in its
 -- transaction and held to its commit: a copy that lacks a claim is behind by it. A
 -- sequence would be noted ahead of what is committed. restores counts how often
--- an operator said that the store went back.
+-- an operator said that the store went back, and restored_through up to when.
 CREATE TABLE {schema}.fencepost_store (
   scope    integer PRIMARY KEY CHECK (scope = 1),
   id       text    NOT NULL DEFAULT gen_random_uuid(),
   claims   bigint  NOT NULL DEFAULT 0,
-  restores bigint  NOT NULL DEFAULT 0
+  restores bigint  NOT NULL DEFAULT 0,
+  restored_through timestamptz
 ) WITH (fillfactor = 10);
 
 INSERT INTO {schema}.fencepost_store (scope) VALUES (1);
@@ -527,7 +528,8 @@ CREATE TABLE {schema}.fencepost_hosts (
   beat_at         timestamptz NOT NULL,
   left_at         timestamptz,
   flushed_through timestamptz,
-  claims          bigint      NOT NULL
+  claims          bigint      NOT NULL,
+  noticed         timestamptz
 ) WITH (fillfactor = 50);
 
 -- The clock of the database beside that of a machine, in nanoseconds since its

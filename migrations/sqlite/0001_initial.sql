@@ -18,9 +18,9 @@ CREATE TABLE fencepost_meta (
 -- store says which store this is, claims is raised by every claim that takes
 -- something and restores by what an operator does after the store went back in
 -- time: a restored backup has the same id and fewer claims. last_beat is the
--- latest heartbeat, 0 for none.
+-- latest heartbeat and restored_through what a restore was settled up to, 0 for none.
 INSERT INTO fencepost_meta (key, value) VALUES ('routes_revision', 0), ('last_event', 0), ('last_item', 0),
-  ('store', lower(hex(randomblob(16)))), ('claims', 0), ('restores', 0), ('last_beat', 0);
+  ('store', lower(hex(randomblob(16)))), ('claims', 0), ('restores', 0), ('restored_through', 0), ('last_beat', 0);
 
 -- The generations of the totals and buckets. last is the highest number that
 -- was ever given: an abandoned one may still have rows.
@@ -458,7 +458,8 @@ CREATE TABLE fencepost_hosts (
   started_at      INTEGER NOT NULL,
   beat_at         INTEGER NOT NULL,
   flushed_through INTEGER,
-  claims          INTEGER NOT NULL
+  claims          INTEGER NOT NULL,
+  noticed         INTEGER
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE fencepost_clock_samples (

@@ -40,6 +40,9 @@ type Incarnation struct {
 	Claims int64
 	// Restores counts what [SettlementStore].MarkRestored completed.
 	Restores int64
+	// RestoredThrough is the latest Before of what it completed, by the store's
+	// clock; zero if none. It never goes back but by a restore of the store.
+	RestoredThrough time.Time
 }
 
 // Heartbeat is what a host says of itself.
@@ -56,6 +59,9 @@ type Heartbeat struct {
 	FlushedThrough time.Time
 	// Claims is what the host remembers of the incarnation.
 	Claims int64
+	// Noticed is when the host noticed, by the store's clock, that the store went
+	// back; zero if it is not behind.
+	Noticed time.Time
 	// Leaving removes the host instead.
 	Leaving bool
 }
@@ -77,6 +83,7 @@ type HostRow struct {
 	BeatAt         time.Time
 	FlushedThrough time.Time
 	Claims         int64
+	Noticed        time.Time
 }
 
 // ClockSample is one reading of the store's clock beside that of a machine.

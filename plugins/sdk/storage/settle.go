@@ -122,8 +122,10 @@ type EnqueueRequest struct {
 // quarantine stays, by which it is known where it came from. One that
 // is uncertain already counts if it is not unresolved or has no
 // first_unresolved_at: it gets those two and claimed_at, and its token is raised.
-// The incarnation's Claims are raised above Claims, and its Restores by one.
-// At most Limit items are moved in one call; Claims and Restores move, and the
+// The incarnation's Claims are raised above Claims, its Restores by one, and its
+// RestoredThrough to Before if that is later and the action is a restore: one that
+// adopts settles nothing.
+// At most Limit items are moved in one call; the three move, and the
 // action is appended, with the call that leaves none. A dry run counts all.
 type RestoreRequest struct {
 	Before time.Time // of the store's clock

@@ -50,16 +50,16 @@ func (a *Adapter) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	return found, nil
 }
 
-const selectIncarnation = "SELECT store, claims, restores FROM fencepost_state WHERE scope = 1"
+const selectIncarnation = "SELECT store, claims, restores, restored_through FROM fencepost_state WHERE scope = 1"
 
 func (r *row) incarnation() storage.Incarnation {
 	store := r.text()
-	return storage.Incarnation{Store: store, System: store, Claims: r.int(), Restores: r.int()}
+	return storage.Incarnation{Store: store, System: store, Claims: r.int(), Restores: r.int(), RestoredThrough: r.time()}
 }
 
 func (t *tx) incarnation() storage.Incarnation {
 	s := &t.state
-	return storage.Incarnation{Store: s.store, System: s.store, Claims: s.claims, Restores: s.restores}
+	return storage.Incarnation{Store: s.store, System: s.store, Claims: s.claims, Restores: s.restores, RestoredThrough: s.through}
 }
 
 // claiming is the state of one claim. Expired leases come first, and one that is

@@ -18,9 +18,9 @@ func (a *Adapter) Beat(ctx context.Context, b storage.Heartbeat) (res storage.He
 			t.exec(anyRows, "DELETE FROM fencepost_hosts WHERE host = ?", b.Host)
 			return nil
 		}
-		t.exec(anyRows, "INSERT INTO fencepost_hosts (host, version, started_at, beat_at, flushed_through, claims) VALUES (?, ?, ?, ?, ?, ?) "+
-			"ON DUPLICATE KEY UPDATE version = VALUES(version), beat_at = VALUES(beat_at), flushed_through = VALUES(flushed_through), claims = VALUES(claims)",
-			b.Host, b.Version, t.now, t.now, b.FlushedThrough, b.Claims)
+		t.exec(anyRows, "INSERT INTO fencepost_hosts (host, version, started_at, beat_at, flushed_through, claims, noticed) VALUES (?, ?, ?, ?, ?, ?, ?) "+
+			"ON DUPLICATE KEY UPDATE version = VALUES(version), beat_at = VALUES(beat_at), flushed_through = VALUES(flushed_through), claims = VALUES(claims), noticed = VALUES(noticed)",
+			b.Host, b.Version, t.now, t.now, b.FlushedThrough, b.Claims, b.Noticed)
 		if b.BootID != "" {
 			t.exec(1, "INSERT INTO fencepost_clock_samples (host, boot_id, boottime, store_at) VALUES (?, ?, ?, ?)", b.Host, b.BootID, int64(b.Boottime), t.now)
 		}
@@ -45,9 +45,10 @@ func (a *Adapter) Hosts(ctx context.Context, age time.Duration) ([]storage.HostR
 		return r[0].each(func(r *row) {
 			all = append(all, storage.HostRow{
 				Host: r.text(), Version: r.text(), StartedAt: r.time(), BeatAt: r.time(), FlushedThrough: r.time(), Claims: r.int(),
+				Noticed: r.time(),
 			})
 		})
-	}, read("SELECT host, version, started_at, beat_at, flushed_through, claims FROM fencepost_hosts "+
+	}, read("SELECT host, version, started_at, beat_at, flushed_through, claims, noticed FROM fencepost_hosts "+
 		"WHERE beat_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY host LIMIT ?", age.Microseconds(), maxPage))
 	if err != nil {
 		return nil, err

@@ -256,6 +256,9 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 		}
 		if !more {
 			t.state.claims, t.state.restores = max(t.state.claims, req.Claims)+1, t.state.restores+1
+			if req.Action.Kind == storage.ActionRestore && req.Before.After(t.state.through) {
+				t.state.through = req.Before
+			}
 			t.moved = true
 			t.act(&req.Action, 0)
 		}

@@ -31,7 +31,7 @@ type tx struct {
 type state struct {
 	store                                         string
 	routes, lastEvent, lastItem, claims, restores int64
-	lastBeat                                      time.Time
+	lastBeat, through                             time.Time
 }
 
 // write is a statement that changes rows, and how many; anyRows: as it comes.
@@ -99,8 +99,8 @@ func (a *Adapter) writeAfter(ctx context.Context, op string, first []capability.
 }
 
 const (
-	lockState = "SELECT store, routes_revision, last_event, last_item, claims, restores, last_beat FROM fencepost_state WHERE scope = 1 FOR UPDATE"
-	putState  = "UPDATE fencepost_state SET routes_revision = ?, last_event = ?, last_item = ?, claims = ?, restores = ?, last_beat = ? WHERE scope = 1"
+	lockState = "SELECT store, routes_revision, last_event, last_item, claims, restores, last_beat, restored_through FROM fencepost_state WHERE scope = 1 FOR UPDATE"
+	putState  = "UPDATE fencepost_state SET routes_revision = ?, last_event = ?, last_item = ?, claims = ?, restores = ?, last_beat = ?, restored_through = ? WHERE scope = 1"
 )
 
 func (t *tx) locked(first []capability.Statement, f func(*tx, []result) error) (err error) {
@@ -131,13 +131,13 @@ func (t *tx) locked(first []capability.Statement, f func(*tx, []result) error) (
 
 func (t *tx) readState(r *row) {
 	s := &t.state
-	s.store, s.routes, s.lastEvent, s.lastItem, s.claims, s.restores, s.lastBeat = r.text(), r.int(), r.int(), r.int(), r.int(), r.int(), r.time()
+	s.store, s.routes, s.lastEvent, s.lastItem, s.claims, s.restores, s.lastBeat, s.through = r.text(), r.int(), r.int(), r.int(), r.int(), r.int(), r.time(), r.time()
 }
 
 // commit writes what is kept and ends the transaction.
 func (t *tx) commit() error {
 	if s := &t.state; t.moved {
-		t.exec(1, putState, s.routes, s.lastEvent, s.lastItem, s.claims, s.restores, s.lastBeat)
+		t.exec(1, putState, s.routes, s.lastEvent, s.lastItem, s.claims, s.restores, s.lastBeat, s.through)
 	}
 	return t.flush(capability.Commit)
 }

@@ -22,11 +22,12 @@ const (
 
 var _ storage.HostStore = (*Adapter)(nil)
 
-// incarnationInto receives id, system, timeline, claims and restores. NULL is
-// zero.
+// incarnationInto receives id, system, timeline, claims, restores and what
+// it was restored through. NULL is zero.
 func incarnationInto(in *storage.Incarnation) []any {
 	return []any{
 		textInto(&in.Store), textInto(&in.System), intInto(&in.Timeline), intInto(&in.Claims), intInto(&in.Restores),
+		utcInto{&in.RestoredThrough},
 	}
 }
 
@@ -41,7 +42,7 @@ func (a *Adapter) Beat(ctx context.Context, b storage.Heartbeat) (res storage.He
 		res = storage.HeartbeatResult{}
 		dest := append([]any{utcInto{&res.Now}, utcInto{&res.LastBeat}}, incarnationInto(&res.Incarnation)...)
 		return t.row(ctx, qBeat, dest,
-			b.Host, clean(b.Version), clean(b.BootID), int64(b.Boottime), optTime(b.FlushedThrough), b.Claims, b.Leaving)
+			b.Host, clean(b.Version), clean(b.BootID), int64(b.Boottime), optTime(b.FlushedThrough), b.Claims, b.Leaving, optTime(b.Noticed))
 	})
 	if err != nil {
 		return storage.HeartbeatResult{}, err
@@ -55,7 +56,7 @@ func (a *Adapter) Hosts(ctx context.Context, age time.Duration) (all []storage.H
 		all = []storage.HostRow{}
 		return t.each(ctx, qHosts, func(rows pgx.Rows) error {
 			var h storage.HostRow
-			err := rows.Scan(&h.Host, &h.Version, utcInto{&h.StartedAt}, utcInto{&h.BeatAt}, utcInto{&h.FlushedThrough}, &h.Claims)
+			err := rows.Scan(&h.Host, &h.Version, utcInto{&h.StartedAt}, utcInto{&h.BeatAt}, utcInto{&h.FlushedThrough}, &h.Claims, utcInto{&h.Noticed})
 			all = append(all, h)
 			return err
 		}, age)

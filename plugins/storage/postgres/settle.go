@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -135,6 +136,10 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 		})
 		return moved, err
 	}
+	var through time.Time
+	if req.Action.Kind == storage.ActionRestore {
+		through = req.Before
+	}
 	err = a.run.write(ctx, op, writing{}, func(ctx context.Context, t *tx) error {
 		if err := t.row(ctx, qRestore, []any{&moved}, req.Before, req.Since, req.Limit); err != nil {
 			return err
@@ -143,7 +148,7 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 		if err := t.row(ctx, qRestorable, []any{&left}, req.Before); err != nil || left > 0 {
 			return err
 		}
-		if n, err := t.exec(ctx, qRestoresRaise, req.Claims); err != nil || n != 1 {
+		if n, err := t.exec(ctx, qRestoresRaise, req.Claims, optTime(through)); err != nil || n != 1 {
 			return oneRow(err)
 		}
 		return t.appendActions(ctx, []storage.Action{req.Action})

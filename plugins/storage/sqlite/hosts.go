@@ -15,7 +15,7 @@ const keepSamples = 48 * time.Hour
 // one history: there is no timeline, and the store's own id names the file.
 func incarnation(c *conn) (in storage.Incarnation, err error) {
 	_, err = c.bind(qIncarnation).one(func(r *row) {
-		in.Store, in.Claims, in.Restores = r.text(), r.int(), r.int()
+		in.Store, in.Claims, in.Restores, in.RestoredThrough = r.text(), r.int(), r.int(), r.time()
 	})
 	in.System = in.Store
 	return in, err
@@ -51,7 +51,7 @@ func (a *Adapter) Beat(ctx context.Context, b storage.Heartbeat) (res storage.He
 }
 
 func beat(c *conn, b *storage.Heartbeat, now time.Time) error {
-	if _, err := c.bind(qHostPut).text(b.Host).text(b.Version).time(now).optTime(b.FlushedThrough).int(b.Claims).run(); err != nil {
+	if _, err := c.bind(qHostPut).text(b.Host).text(b.Version).time(now).optTime(b.FlushedThrough).int(b.Claims).optTime(b.Noticed).run(); err != nil {
 		return err
 	}
 	if b.BootID != "" {
@@ -75,6 +75,7 @@ func (a *Adapter) Hosts(ctx context.Context, age time.Duration) (all []storage.H
 		return c.bind(qHosts).time(a.now().Add(-age)).each(func(r *row) error {
 			all = append(all, storage.HostRow{
 				Host: r.text(), Version: r.text(), StartedAt: r.time(), BeatAt: r.time(), FlushedThrough: r.time(), Claims: r.int(),
+				Noticed: r.time(),
 			})
 			return nil
 		})

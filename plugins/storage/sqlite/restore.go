@@ -43,7 +43,11 @@ func (a *Adapter) MarkRestored(ctx context.Context, req storage.RestoreRequest) 
 			moved = int64(req.Limit)
 			return nil
 		}
-		if _, err := c.bind(qRestoresRaise).int(req.Claims).run(); err != nil {
+		through := time.Unix(0, 0) // none
+		if req.Action.Kind == storage.ActionRestore {
+			through = req.Before
+		}
+		if _, err := c.bind(qRestoresRaise).int(req.Claims).time(through).run(); err != nil {
 			return err
 		}
 		return appendAction(c, &req.Action, a.now())

@@ -30,7 +30,7 @@ func (r *run) hostsOf(age time.Duration) []storage.HostRow {
 	mine := []storage.HostRow{}
 	for _, h := range all {
 		if len(h.Host) >= len(r.prefix) && h.Host[:len(r.prefix)] == r.prefix {
-			h.FlushedThrough = h.FlushedThrough.UTC()
+			h.FlushedThrough, h.Noticed = h.FlushedThrough.UTC(), h.Noticed.UTC()
 			mine = append(mine, h)
 		}
 	}
@@ -39,7 +39,7 @@ func (r *run) hostsOf(age time.Duration) []storage.HostRow {
 
 func beatsAndLeaves(r *run) {
 	a, b := r.prefix+"-a", r.prefix+"-b"
-	first := r.beat(storage.Heartbeat{Host: a, Version: "1.2", FlushedThrough: period, Claims: 7})
+	first := r.beat(storage.Heartbeat{Host: a, Version: "1.2", FlushedThrough: period, Claims: 7, Noticed: period.Add(time.Second)})
 	second := r.beat(storage.Heartbeat{Host: b, Version: "1.3"})
 	if first.Now.IsZero() || second.LastBeat.Before(first.Now) || first.LastBeat.After(second.LastBeat) {
 		r.errorf("beats: %s, then %s", text(first), text(second))
@@ -50,13 +50,14 @@ func beatsAndLeaves(r *run) {
 	}
 	started := all[0].StartedAt
 	r.same("the first", all[0], storage.HostRow{
-		Host: a, Version: "1.2", StartedAt: started, BeatAt: all[0].BeatAt, FlushedThrough: period, Claims: 7,
+		Host: a, Version: "1.2", StartedAt: started, BeatAt: all[0].BeatAt, FlushedThrough: period, Claims: 7, Noticed: period.Add(time.Second),
 	})
+	r.same("noticed by one that is not behind", all[1].Noticed.IsZero(), true)
 	r.same("flushed through of one that counts nothing", all[1].FlushedThrough.IsZero(), true)
 	r.beat(storage.Heartbeat{Host: a, Version: "1.4", FlushedThrough: period.Add(time.Hour), Claims: 8})
 	again := r.hostsOf(time.Hour)[0]
-	r.same("beat again", []any{again.Version, again.StartedAt, again.FlushedThrough, again.Claims},
-		[]any{"1.4", started, period.Add(time.Hour), 8})
+	r.same("beat again", []any{again.Version, again.StartedAt, again.FlushedThrough, again.Claims, again.Noticed.IsZero()},
+		[]any{"1.4", started, period.Add(time.Hour), 8, true})
 	last := r.beat(storage.Heartbeat{Host: a, Leaving: true})
 	if last.Now.IsZero() || last.LastBeat.Before(again.BeatAt) || last.Incarnation.Store != first.Incarnation.Store {
 		r.errorf("the last beat: %s", text(last))

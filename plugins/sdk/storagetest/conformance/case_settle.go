@@ -264,11 +264,28 @@ func actionPages(r *run) {
 
 // restore calls MarkRestored.
 func (r *run) restore(req storage.RestoreRequest) int64 {
-	req.Action = *r.actionOf(storage.ActionRestore)
+	if req.Action.Kind == "" {
+		req.Action = *r.actionOf(storage.ActionRestore)
+	}
 	req.Since = period
 	n, err := r.settlements().MarkRestored(r.ctx, req)
 	r.must("mark as restored", err)
 	return n
+}
+
+// restoredThrough wants a store that was restored through an instant, and that
+// neither an earlier one nor what is adopted moves it.
+func (r *run) restoredThrough(want time.Time) {
+	for i, req := range []storage.RestoreRequest{
+		{Before: want, Limit: 10}, {Before: want.Add(-time.Hour), Limit: 10},
+		{Before: want.Add(time.Microsecond), Limit: 10, Action: storage.Action{Kind: storage.ActionAdopt, Actor: "ada", Reason: "a copy"}},
+	} {
+		if i > 0 {
+			r.restore(req)
+		}
+		got := r.beat(storage.Heartbeat{Host: r.prefix, Leaving: true}).Incarnation.RestoredThrough
+		r.same("restored through", got.UTC(), want.UTC())
+	}
 }
 
 // In the time that the store does not remember, anything open may have been
@@ -312,6 +329,7 @@ func markRestored(r *run) {
 		r.errorf("incarnation %s, was %s", text(after), text(before.Incarnation))
 	}
 	r.same("actions", len(r.actions(storage.ActionQuery{Kind: storage.ActionRestore, Limit: 1000})), done+1)
+	r.restoredThrough(req.Before)
 	for id, since := range map[int64]time.Time{
 		pending.ItemID: period, held.ItemID: period, unknown.ItemID: period, leased.ItemID: leased.FirstUnresolvedAt,
 		uncertain.ItemID: uncertain.FirstUnresolvedAt,

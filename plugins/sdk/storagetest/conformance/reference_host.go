@@ -27,7 +27,10 @@ func (s *Reference) Beat(ctx context.Context, b storage.Heartbeat) (storage.Hear
 		return res, nil
 	}
 	row := storage.HostRow{
-		Host: b.Host, Version: b.Version, StartedAt: now, BeatAt: now, FlushedThrough: b.FlushedThrough.UTC(), Claims: b.Claims,
+		Host: b.Host, Version: b.Version, StartedAt: now, BeatAt: now, FlushedThrough: b.FlushedThrough.UTC(), Claims: b.Claims, Noticed: b.Noticed.UTC(),
+	}
+	if s.slips.has(slipNoticedForgotten) {
+		row.Noticed = time.Time{}
 	}
 	if known, ok := st.hosts[b.Host]; ok {
 		row.StartedAt = known.StartedAt

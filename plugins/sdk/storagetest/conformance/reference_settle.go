@@ -72,6 +72,8 @@ const (
 	slipQuarantineTakesAll
 	slipSupersededDepend
 	slipEventsIgnored
+	slipNoticedForgotten
+	slipAdoptSettles
 )
 
 func (s slip) has(t slip) bool { return s&t != 0 }
@@ -368,6 +370,9 @@ func (s *Reference) MarkRestored(ctx context.Context, req storage.RestoreRequest
 	if done || s.slips.has(slipRestoreRaisesEarly) {
 		in := &s.settled.incarnation
 		in.Claims, in.Restores = max(in.Claims, req.Claims)+1, in.Restores+1
+		if (req.Action.Kind == storage.ActionRestore || s.slips.has(slipAdoptSettles)) && req.Before.After(in.RestoredThrough) {
+			in.RestoredThrough = req.Before.UTC()
+		}
 		s.act(&req.Action, 0)
 	}
 	return int64(min(len(all), req.Limit)), nil

@@ -1124,6 +1124,8 @@ func decodeHeartbeat(r *reader, v *storage.Heartbeat) {
 			v.Claims = r.integer()
 		case 7:
 			v.Leaving = r.boolean()
+		case 8:
+			v.Noticed = r.time()
 		default:
 			r.skip()
 		}
@@ -1239,6 +1241,8 @@ func decodeHostRow(r *reader, v *storage.HostRow) {
 			v.FlushedThrough = r.time()
 		case 6:
 			v.Claims = r.integer()
+		case 7:
+			v.Noticed = r.time()
 		default:
 			r.skip()
 		}
@@ -1303,6 +1307,8 @@ func decodeIncarnation(r *reader, v *storage.Incarnation) {
 			v.Claims = r.integer()
 		case 5:
 			v.Restores = r.integer()
+		case 6:
+			v.RestoredThrough = r.time()
 		default:
 			r.skip()
 		}

@@ -532,6 +532,7 @@ func encodeHeartbeat(e *encoder, v *storage.Heartbeat) {
 	e.time(40, "flushed_through", v.FlushedThrough)
 	e.integer(48, int64(v.Claims))
 	e.boolean(56, v.Leaving)
+	e.time(64, "noticed", v.Noticed)
 }
 
 func encodeHeartbeatResult(e *encoder, v *storage.HeartbeatResult) {
@@ -579,6 +580,7 @@ func encodeHostRow(e *encoder, v *storage.HostRow) {
 	e.time(32, "beat_at", v.BeatAt)
 	e.time(40, "flushed_through", v.FlushedThrough)
 	e.integer(48, int64(v.Claims))
+	e.time(56, "noticed", v.Noticed)
 }
 
 func encodeHostsAnswer(e *encoder, v *HostsAnswer) {
@@ -605,6 +607,7 @@ func encodeIncarnation(e *encoder, v *storage.Incarnation) {
 	e.integer(24, int64(v.Timeline))
 	e.integer(32, int64(v.Claims))
 	e.integer(40, int64(v.Restores))
+	e.time(48, "restored_through", v.RestoredThrough)
 }
 
 func encodeItem(e *encoder, v *storage.Item) {

@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS fencepost_state (
   claims          BIGINT        NOT NULL,
   restores        BIGINT        NOT NULL,
   last_beat       DATETIME(6)   NULL,
+  restored_through DATETIME(6)  NULL,
   CHECK (scope = 1)
 ) ENGINE = InnoDB;
 
@@ -230,7 +231,8 @@ CREATE TABLE IF NOT EXISTS fencepost_hosts (
   started_at      DATETIME(6)    NOT NULL,
   beat_at         DATETIME(6)    NOT NULL,
   flushed_through DATETIME(6)    NULL,
-  claims          BIGINT         NOT NULL
+  claims          BIGINT         NOT NULL,
+  noticed         DATETIME(6)    NULL
 ) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS fencepost_clock_samples (

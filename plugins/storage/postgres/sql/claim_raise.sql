@@ -4,7 +4,7 @@
 WITH raised AS (
   UPDATE {schema}.fencepost_store AS k SET claims = k.claims + 1
   WHERE k.scope = 1
-  RETURNING k.claims, k.id, k.restores
+  RETURNING k.claims, k.id, k.restores, k.restored_through
 )
-SELECT r.id, c.system, c.timeline, r.claims, r.restores
+SELECT r.id, c.system, c.timeline, r.claims, r.restores, r.restored_through
 FROM raised AS r CROSS JOIN {schema}.fencepost_cluster() AS c
