@@ -82,10 +82,22 @@ func Open(ctx context.Context, cfg Config) (*Adapter, error) {
 	a := &Adapter{cfg: cfg}
 	err := a.open(ctx)
 	if err != nil {
-		_ = a.Close()
+		a.giveUp(err)
 		return nil, fmt.Errorf("open the storage plugin %s: %w", cfg.Plugin, err)
 	}
 	return a, nil
+}
+
+// giveUp closes what could not be opened. A plugin that broke off is not asked to
+// close: it would be started for that, and be stuck again.
+func (a *Adapter) giveUp(err error) {
+	if _, broke := errors.AsType[*carrier.Fault](err); !broke {
+		_ = a.Close()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.CloseTimeout)
+	defer cancel()
+	_ = a.cfg.Caller.Close(ctx)
 }
 
 func (a *Adapter) open(ctx context.Context) error {
