@@ -38,6 +38,7 @@ const (
 	pgx        = "github.com/jackc"
 	mysql      = "github.com/go-sql-driver/mysql"
 	redis      = "github.com/redis/go-redis"
+	websocket  = "github.com/coder/websocket"
 )
 
 var (
@@ -82,6 +83,7 @@ func rooms() []room {
 		{dir: "host/carrier", never: []string{module + "/engine", internal}},
 		{dir: "outpost/state", only: []string{sdk, decimal, redis, "github.com/cespare/xxhash", "go.uber.org/atomic", "golang.org/x/sys"}},
 		{dir: "outpost/protocol", only: []string{sdk, decimal, module + "/engine/meter", module + "/engine/canon"}},
+		{dir: "outpost/server", only: []string{sdk, decimal, module + "/engine", module + "/outpost/protocol", websocket}},
 		{dir: "outpost", never: append([]string{module + "/host", internal}, sqlite, pgx, wazero, stripeGo)},
 		// Test support stands on the standard library where it can: what it
 		// reached, every test would.
@@ -127,6 +129,7 @@ func TestOneRoomPerTechnology(t *testing.T) {
 		"github.com/hashicorp/go-plugin": {module + "/host/carrier/process", module + "/plugins/sdk/guest"},
 		pgx:                              {module + "/plugins/storage/postgres", module + "/host/sql", module + "/internal/pgtest", module + "/examples"},
 		redis:                            {module + "/outpost", module + "/plugins/storage/redis"},
+		websocket:                        {module + "/outpost"},
 		"github.com/spf13/cobra":         {module + "/cmd"},
 		"github.com/vbauerster/mpb":      {module + "/cmd"},
 	}
