@@ -23,7 +23,7 @@ func pluginCommand(a *app) *cobra.Command {
 		Use: "plugin", Short: "Plugins: look at them, let them in, switch them off",
 		Long: "A plugin is installed with what it may do: capabilities, hosts and secrets, kept with the\n" +
 			"digest of its file in plugins.lock and checked at every load. A server that runs goes on\n" +
-			"with what it has loaded until it is started again.",
+			"with what it has loaded until \"fencepost plugin reload\", or until it is started again.",
 	}
 	cmd.AddCommand(
 		pluginInspect(a), pluginInstall(a), pluginList(a), pluginVerify(a), pluginSwitch(a, "enable", false), pluginSwitch(a, "disable", true),
