@@ -85,8 +85,12 @@ func LoadLock(path string) (Lock, error) {
 		return l, fmt.Errorf("plugins.lock: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := checkUnshared(f); err != nil {
-		return l, lockError("plugins.lock", err.Error(), "chmod go-w "+path)
+	err = checkUnshared(f)
+	if err == nil {
+		err = checkDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return l, lockError("plugins.lock", err.Error(), "chown and chmod go-w "+path+" and the folders that it is in")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, lockMax+1))
 	if err != nil {
@@ -330,32 +334,4 @@ func checkRegular(f *os.File) error {
 		err = errors.New("is not a regular file")
 	}
 	return err
-}
-
-// checkDir refuses a directory in which others could replace files.
-func checkDir(dir string) error {
-	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return err
-	case !info.IsDir():
-		return fmt.Errorf("%s is not a directory", dir)
-	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
-		return fmt.Errorf("%s is writable by others (mode %o)", dir, info.Mode().Perm())
-	}
-	return nil
-}
-
-// checkUnshared refuses a file that is not regular, or that others may write.
-func checkUnshared(f *os.File) error {
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return errors.New("is not a regular file")
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("is writable by others (mode %o)", info.Mode().Perm())
-	}
-	return nil
 }
