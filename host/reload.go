@@ -34,8 +34,8 @@ var errDisabled = errors.New("the plugin is disabled in plugins.lock")
 // closed when its calls have ended. A version that fails in any of this leaves
 // everything as it is.
 //
-// It fails as a whole only if nobody has the name (not_found), or this host
-// delivers nothing or stops.
+// It fails as a whole only if nobody has the name (not_found), or it is the
+// store's (unsupported), or this host delivers nothing or stops.
 func (h *Host) Reload(ctx context.Context, name string) ([]api.PluginReload, error) {
 	if h.cfg.WithoutDelivery {
 		return nil, &sdk.Error{Tag: sdk.TagUnsupported, Code: "no_delivery", Rule: "a host that delivers"}
@@ -50,10 +50,22 @@ func (h *Host) Reload(ctx context.Context, name string) ([]api.PluginReload, err
 			list = append(list, x.reload(ctx))
 		}
 	}
+	if len(list) == 0 && h.storeIs(name) {
+		return nil, &sdk.Error{
+			Tag: sdk.TagUnsupported, Code: "restart_needed", Field: "name", Rule: "an exporter or its plugin; " + name + " is the store, which changes at a start only",
+			Hint: "start the server again: it opens the version in plugins.lock and brings the schema up to date",
+		}
+	}
 	if len(list) == 0 && name != "" {
 		return nil, &sdk.Error{Tag: sdk.TagNotFound, Field: "name", Rule: "an exporter of this host, or the plugin of one", Hint: "fencepost plugin list"}
 	}
 	return list, nil
+}
+
+// storeIs reports whether the store is the installed plugin of that name.
+func (h *Host) storeIs(name string) bool {
+	scheme, store, _ := strings.Cut(h.cfg.Settings.Storage.Plugin, ":")
+	return name != "" && store == name && (scheme == "exec" || scheme == "wasm")
 }
 
 // beginLoad counts a load that Close waits for, unless the host is closing.
