@@ -277,7 +277,8 @@ func (r *run) restore(req storage.RestoreRequest) int64 {
 // neither an earlier one nor what is adopted moves it.
 func (r *run) restoredThrough(want time.Time) {
 	for i, req := range []storage.RestoreRequest{
-		{Before: want, Limit: 10}, {Before: want.Add(-time.Hour), Limit: 10},
+		{Before: want, Limit: 10},
+		{Before: want.Add(-time.Hour), Limit: 10},
 		{Before: want.Add(time.Microsecond), Limit: 10, Action: storage.Action{Kind: storage.ActionAdopt, Actor: "ada", Reason: "a copy"}},
 	} {
 		if i > 0 {
