@@ -120,7 +120,7 @@ func (c *changer) run() error {
 		return err
 	}
 	s := &c.state // the answer is read before the commit
-	c.exec(1, putState, s.routes, s.lastEvent, s.lastItem, s.claims, s.restores, s.lastBeat)
+	c.exec(1, putState, s.routes, s.lastEvent, s.lastItem, s.claims, s.restores, s.lastBeat, s.through)
 	return nil
 }
 
